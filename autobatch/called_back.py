@@ -30,7 +30,8 @@ def fits(program: Program) -> bool:
 
 def called(code: Executable, operands: Sequence[Any], rows: int, place: Place) -> list[Any]:
     """The results of machine code for operands that JAX traces."""
-    shapes = [jax.ShapeDtypeStruct(x.shape if x.summed else (rows, *x.shape), x.dtype) for x in code.writes]
+    types = zip(code.shapes(operands, rows), code.writes, strict=True)
+    shapes = [jax.ShapeDtypeStruct(shape, x.dtype) for shape, x in types]
 
     def on_host(*given: Any) -> list[Any]:
         found, _ = native.run(code, [np.asarray(x) for x in given], rows, place)

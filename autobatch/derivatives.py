@@ -168,8 +168,7 @@ def _reverse(
         return gradient(Leaf(prepared, selection.bound), selection)
 
     def run() -> Any:
-        arrays = all(s.kind == "array" for s in selection.bound.slots if s.index in selection.slots)
-        tree = batched.programs(selection.bound, bool(selection.slots), arrays)
+        tree = batched.programs(selection.bound, bool(selection.slots), True)
         if not simple or not isinstance(tree, Leaf):
             return gradient(tree, selection)
         seen, here = batched.warm[asked], (args, selection.bound, batched.options())

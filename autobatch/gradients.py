@@ -71,7 +71,7 @@ def has_derivative(value: Any) -> bool:
 def without_derivative(schema: Schema) -> Schema:
     """The schema of derivatives: None in the place of what has none, but for the nodes and edges of graphs."""
     fields, lists = _of_graphs(schema)
-    arrays = {s.name for s in schema.lists if s.from_array and not _is_float(s.elem)}
+    arrays = {s.name for s in schema.lists if s.from_array and not is_float(s.elem)}
 
     def is_none(type: Type) -> bool:
         return _is_none(type) or (isinstance(type, List) and type.store in arrays)
@@ -115,10 +115,11 @@ def _of_graphs(schema: Schema) -> tuple[set[str], set[str]]:
 
 def _is_none(type: Type) -> bool:
     """Is a value of this type no float, and nothing that may hold any?"""
-    return not isinstance(type, (Ref, List, Made)) and not _is_float(type)
+    return not isinstance(type, (Ref, List, Made)) and not is_float(type)
 
 
-def _is_float(type: Type) -> bool:
+def is_float(type: Type | None) -> bool:
+    """Does a column of this type hold floats?"""
     return isinstance(type, Array) and (type.dtype.startswith(("float", "complex", "bfloat")))
 
 

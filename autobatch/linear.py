@@ -22,15 +22,16 @@ from autobatch.arguments import Bound, fill
 from autobatch.batch import Batch
 from autobatch.containers import in_same_places
 from autobatch.cotangents import Numbered, fit, fit_examples, paired, same_rows, tangents_of_objects
+from autobatch.data import Examples
 from autobatch.differentials import Moving, Wrt, floats, moves, with_floats
 from autobatch.errors import BatchError, UnsupportedError
-from autobatch.gradients import Structure, derivative_of, derivatives_like, float_columns, has_derivative
+from autobatch.gradients import Structure, derivative_of, derivatives_like, float_columns, has_derivative, is_float
 from autobatch.group_results import Together
 from autobatch.grouped import GroupedBatch
 from autobatch.groups import data_tables, with_rows
 from autobatch.ir.template import Container, Fixed, Maybe, Output, Pointer, Rows, Template
 from autobatch.ir.types import Array
-from autobatch.native import ARRAYS
+from autobatch.native import ARRAYS, Moved
 from autobatch.prepared import Prepared
 from autobatch.results import printed, returned
 from autobatch.runtime.columns import columns_of
@@ -80,10 +81,7 @@ class Leaf:
     @cached_property
     def batch(self) -> Batch | None:
         """The packed arguments as one batch."""
-        examples = self.prepared.examples
-        if examples.group is not None:
-            return Batch(examples.group)
-        return None if examples.leaves is None else Batch.from_leaves(*examples.leaves)
+        return _batch_of(self.prepared.examples)
 
     @cached_property
     def of_column(self) -> dict[str, str]:
@@ -95,10 +93,10 @@ class Leaf:
         found = data_tables(self.prepared.program, tables, names, schema)
         return {column: table for table, column, _ in found if moves(tables[table])}
 
-    def component(self, slot: int) -> int | None:
-        """Which of the arguments that were packed together a slot is."""
-        packed = [s.index for s in self.bound.slots if s.kind != "array"]
-        return packed.index(slot) if len(packed) > 1 else None
+    def argument(self, whole: Batch, slot: int) -> Batch:
+        """The part of a batch that a slot is, where several arguments were packed together."""
+        packed = [s.index for s in (self.given.bound or self.asked).slots if s.kind != "array"]
+        return whole.args[packed.index(slot)] if len(packed) > 1 else whole
 
     def wrt(self, selection: Selection) -> Wrt:
         """The inputs that the chosen arguments are."""
@@ -135,23 +133,30 @@ class Leaf:
         examples that have not failed, by machine code that is the whole function. None where there is none. `alone`:
         nobody asks for the result."""
         p = self.given
-        slots = {s.index: s for s in (p.bound or self.asked).slots if s.index in selection.slots}
-        if p.operands is None or any(s.kind != "array" for s in slots.values()):
+        if p.operands is None:
             return None
-        numbers = self._numbers_of(p)
-        inputs = sorted(numbers.inputs(selection.shared))
-        ask = output, inputs, sorted(k for k, s in slots.items() if moves(s.values)), alone
-        found = p.gradient(*ask)
-        if found is None:
+        numbers, slots = self._numbers_of(p), [s for s in (p.bound or self.asked).slots if s.index in selection.slots]
+        wrt: list[Moved] = [("shared", k) for k in sorted(numbers.inputs(selection.shared))]
+        wrt += [("batched", s.index) for s in slots if s.kind == "array" and moves(s.values)]
+        packed = _batch_of(p.examples) if any(s.kind != "array" for s in slots) else None
+        if packed is not None:
+            wrt += [("column", c.name) for c in columns_of(packed.schema) if is_float(c.type)]
+        made = p.gradient(output, wrt, alone)
+        if made is None:
             return None
-        result, of_shared, of_slots = found
-        entries = selection.entries(numbers.derivatives(selection.shared, of_shared), of_slots)
-        placed = in_same_places(entries, _named(of_shared, of_slots), ARRAYS)
+        result, found = made
+        by_slot: dict[int, Any] = {k: x for (kind, k), x in found.items() if kind == "batched"}
+        if packed is not None:
+            whole = derivatives_like(packed, {name: x for (kind, name), x in found.items() if kind == "column"})
+            by_slot |= {s.index: self.argument(whole, s.index) for s in slots if s.kind != "array"}
+        shared = {k: x for (kind, k), x in found.items() if kind == "shared"}
+        entries = selection.entries(numbers.derivatives(selection.shared, shared), by_slot)
+        placed = in_same_places(entries, found, ARRAYS)
 
         def again(p: Prepared) -> Gradient:
-            found = p.gradient(*ask)
-            assert found is not None and placed is not None
-            return found[0], placed(_named(*found[1:]))
+            made = p.gradient(output, wrt, alone)
+            assert made is not None and placed is not None
+            return made[0], placed(made[1])
 
         self.again = None if placed is None or p.called_back is not None else (p, again)
         return result, entries
@@ -186,7 +191,7 @@ class Leaf:
                     zeros = jnp.zeros_like(slot.leading())
                     slots[slot.index] = zeros if table is None else with_rows(table, len(slot)).astype(zeros.dtype)
             else:
-                slots[slot.index] = self.batch_of(moving[1], columns, self.component(slot.index))
+                slots[slot.index] = self.batch_of(moving[1], columns, slot.index)
         return Found(shared, slots)
 
     @property
@@ -206,8 +211,7 @@ class Leaf:
             if slot.kind == "array" or slot.index not in given:
                 continue
             assert self.batch is not None
-            component, x = self.component(slot.index), given[slot.index]
-            own = self.batch if component is None else self.batch.args[component]
+            own, x = self.argument(self.batch, slot.index), given[slot.index]
             names, words = sorted(float_columns(own)), f"{what} of {slot.name}"
             if type(x) is Batch and not x.is_traced and not own.is_traced and not same_rows(own, x):
                 x = x.to_list()  # packed apart from the other arguments, so its rows lie elsewhere
@@ -223,14 +227,19 @@ class Leaf:
                 known[name] = held | rows[name]
         return made
 
-    def batch_of(self, tables: Mapping[str, Any], columns: Mapping[str, Any], component: int | None) -> Batch:
+    def batch_of(self, tables: Mapping[str, Any], columns: Mapping[str, Any], slot: int) -> Batch:
         """A Batch of derivatives of one packed argument."""
         assert self.batch is not None
         found = {c: tables[t] for c, t in self.of_column.items() if t in tables}
         for name, x in columns.items():
             found[name] = with_rows(found[name], x.shape[0]) + x if name in found else x
-        whole = derivatives_like(self.batch, found)
-        return whole if component is None else whole.args[component]
+        return self.argument(derivatives_like(self.batch, found), slot)
+
+
+def _batch_of(examples: Examples) -> Batch | None:
+    if examples.group is not None:
+        return Batch(examples.group)
+    return None if examples.leaves is None else Batch.from_leaves(*examples.leaves)
 
 
 def weight_of(p: Prepared) -> Any:

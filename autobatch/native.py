@@ -28,7 +28,7 @@ from autobatch.choice import Call, use_of
 from autobatch.computed import ArrayResult, Result, StructureResult
 from autobatch.containers import leaves, with_leaves
 from autobatch.data import Examples, raw
-from autobatch.groups import Tables
+from autobatch.groups import ARGUMENT, Tables
 from autobatch.handing_over import as_jax
 from autobatch.ir.jax_compat import to_device
 from autobatch.ir.types import INT, Array, List, Ref
@@ -142,12 +142,19 @@ def program_of(program: Program) -> WholeProgram | CudaProgram:
     return program.compiled.native
 
 
-def places(program: Program, slots: Sequence[int]) -> list[int]:
-    """Where batched leaves are among the parameters of the entry."""
-    assert program.compiled.native is not None
-    before = len(program.compiled.native.inputs)
-    found = [before + position for position, _ in parameters(program.components)]
-    return [found[k] for k in slots]
+Moved = tuple[str, Any]
+"""What a derivative is by: ("shared", the number of an input), ("batched", that of a leaf), ("column", a name)."""
+
+
+def places(program: Program, schema: Schema, shared: int) -> dict[Moved, int]:
+    """Where what the code reads is among its operands, behind the first `shared`."""
+    inputs = program_of(program).inputs
+    found: dict[Moved, int] = {("shared", k): k for k in range(shared)}
+    found |= {("column", x.name): shared + k for k, x in enumerate(inputs) if isinstance(x, ColumnInput)}
+    behind = shared + len(inputs)
+    found |= {("batched", k): behind + at for k, (at, _) in enumerate(parameters(program.components))}
+    of_arguments = program.argument_columns(schema).items()
+    return found | {("column", name): behind + int(table.removeprefix(ARGUMENT)) for table, name in of_arguments}
 
 
 def gradient_of(program: Program, output: int, wrt: Sequence[int]) -> Executable | Kernel | None:

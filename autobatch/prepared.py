@@ -24,7 +24,7 @@ from autobatch.computed import ArrayResult, Result
 from autobatch.data import FAILED, Examples
 from autobatch.errors import Error, ExampleError, Failure, warn_of_xla
 from autobatch.ir.template import Output
-from autobatch.native import SOMEWHERE, Place
+from autobatch.native import SOMEWHERE, Moved, Place
 from autobatch.outcome import Outcome
 from autobatch.ready import Ready
 from autobatch.reporting import failures_of
@@ -165,17 +165,18 @@ class Prepared:
             return longer if compiled.recurses else "xla"
         return None if compiled.computes_integers else "xla"
 
-    def gradient(
-        self, output: int, shared: Sequence[int], slots: Sequence[int], alone: bool = False
-    ) -> tuple[Any, dict[int, Any], dict[int, Any]] | None:
+    def gradient(self, output: int, wrt: Sequence[Moved], alone: bool = False) -> tuple[Any, dict[Moved, Any]] | None:
         """The result, and the derivative of the sum of one of its numbers over the examples that have not failed, by
-        shared inputs and by batched leaves, by machine code. None where there is none for it. `alone`: nobody asks for
-        the result, so that it is None where no example has failed and nothing is printed."""
+        machine code. None where there is none for it; columns that the code does not read are left out. `alone`:
+        nobody asks for the result, so that it is None where no example has failed and nothing is printed."""
         operands, count = self.operands, self.examples.count
         assert operands is not None
-        where = [*shared, *(len(self.shared) + p for p in native.places(self.program, slots))]
+        places = native.places(self.program, self.examples.schema, len(self.shared))
+        wrt = [x for x in wrt if x in places]
+        where = [places[x] for x in wrt]
         if self.called_back is not None:
-            return self._gradient_called(operands, output, where, shared, slots)
+            result, found = self._gradient_called(operands, output, where)
+            return result, dict(zip(wrt, found, strict=True))
         made = native.gradient_of(self.program, output, where)
         if made is None:
             self._warn()
@@ -189,21 +190,17 @@ class Prepared:
             weight = native.weights(operands, arrays[-1], arrays[output].dtype, wrong, self.place)
             result = self.assemble_native(operands, arrays, wrong)
             found, _ = native.run(made, [*operands, weight], count, self.place)
-        each = native.as_given(found, operands, self.chosen is not None)
-        return result, dict(zip(shared, each, strict=False)), dict(zip(slots, each[len(shared) :], strict=True))
+        return result, dict(zip(wrt, native.as_given(found, operands, self.chosen is not None), strict=True))
 
-    def _gradient_called(
-        self, operands: list[Any], output: int, where: list[int], shared: Sequence[int], slots: Sequence[int]
-    ) -> tuple[Any, dict[int, Any], dict[int, Any]]:
-        """The same where XLA calls the code."""
+    def _gradient_called(self, operands: list[Any], output: int, where: list[int]) -> tuple[Any, list[Any]]:
+        """The same where XLA calls the code, by some operands."""
         assert self.called_back is not None
         count, arrays = self.examples.count, self._called(operands, self.called_back)
         ones = jnp.ones(count, arrays[output].dtype)
         weight = jnp.where(arrays[-1] == 0, ones, 0) if self.program.compiled.sites else ones
         read, refused = [*operands, weight], self.called_back
-        each = called_back.pulled(self.program, output, where, read, count, self.place, refused)
-        found = dict(zip(shared, each, strict=False)), dict(zip(slots, each[len(shared) :], strict=True))
-        return self.assemble_called(arrays), *found
+        found = called_back.pulled(self.program, output, where, read, count, self.place, refused)
+        return self.assemble_called(arrays), found
 
     def _warn(self) -> None:
         """Say once why the derivative is slow, where XLA gains nothing from the loops that machine code has refused."""

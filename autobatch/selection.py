@@ -33,8 +33,10 @@ class Selection:
     def entries(self, shared: Mapping[int, Any], slots: Mapping[int, Any]) -> list[Any]:
         """Derivatives in the structure of the arguments: of shared values by number, of batched leaves by index."""
 
+        wanted = set(self.shared)
+
         def held(number: int, value: Any) -> Any:
-            if not has_derivative(value):
+            if number not in wanted or not has_derivative(value):
                 return None
             found = shared.get(number)
             return jnp.zeros_like(jnp.asarray(value)) if found is None else found

@@ -31,6 +31,13 @@ def extreme(kind: str, even: bool, so_far: Any, x: Any) -> Any:
     return jnp.where(x > so_far if kind == "max" else x < so_far, x, so_far)
 
 
+def shared_extreme(kind: str, so_far: Any, count: Any, x: Any) -> tuple[Any, Any]:
+    """The same with the number of elements that are equal to it so far: all of these have one derivative."""
+    found, equal = extreme(kind, True, so_far, x), so_far - x == 0
+    even = so_far - (so_far - x) / (count + 1)  # the number itself, and the mean of the derivatives
+    return jnp.where(equal, even, found), jnp.where(equal, count + 1, jnp.where(found == x, 1, count))
+
+
 @dataclass(frozen=True)
 class Rule:
     """What the derivative of an operation depends on: types, the Python numbers among the operands, which results have

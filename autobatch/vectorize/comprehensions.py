@@ -89,22 +89,21 @@ class _Reducing:
         carried: list[Value] = [some]
         init: list[Operand] = [Literal(False, BOOL)]
         nexts: list[Operand] = []
+        out = list(self.fresh.like(carried))
         before: list[Apply] = []
         keep: Operand = of.body.results[0] if of.filtered else Literal(True, BOOL)
         (now,) = self.traced(lambda a, k: a | k, (some, keep), of.span)
         nexts.append(now)
         for reduction in self.reductions:
             result = reduction.results[0]
-            held = self.fresh.value(result.type)
-            start = self.start(reduction, before)
+            held = [self.fresh.value(result.type) for _ in range(1 + _shares(reduction))]
+            init += [self.start(reduction, before)] * len(held)
             nexts += self.folded(reduction, held, some, turn, keep)
-            carried.append(held)
-            init.append(start)
-        found = self.fresh.like(carried)
-        out = (found[0], *(r.results[0] for r in self.reductions))
-        loop = For(out, of.count, tuple(init), Region((turn, *carried), tuple(self.body), tuple(nexts)), of.span)
+            carried += held
+            out += [result, *self.fresh.like(held[1:])]
+        loop = For(tuple(out), of.count, tuple(init), Region((turn, *carried), tuple(self.body), tuple(nexts)), of.span)
         checks = tuple(
-            Apply((), own("check", kind="ValueError", message=EMPTY[r.op["kind"]]), (found[0],), r.span)
+            Apply((), own("check", kind="ValueError", message=EMPTY[r.op["kind"]]), (out[0],), r.span)
             for r in self.reductions
             if r.op.name == "reduce" and r.op["kind"] in EMPTY and not _is_checked(r, rest)
         )
@@ -124,8 +123,11 @@ class _Reducing:
         )
         return made[0]
 
-    def folded(self, reduction: Apply, held: Value, some: Value, turn: Value, keep: Operand) -> list[Operand]:
-        """What a turn makes of what is held so far."""
+    def folded(
+        self, reduction: Apply, state: Sequence[Value], some: Value, turn: Value, keep: Operand
+    ) -> list[Operand]:
+        """What a turn makes of what is held so far: the result, and how many elements share its derivative."""
+        held = state[0]
         assert isinstance(reduction.operands[0], Value)
         x = self.yielded[reduction.operands[0]]
         if reduction.op.name == "stack":
@@ -137,18 +139,18 @@ class _Reducing:
         if reduction.op.name == "length":
             return self.traced(lambda a, k: a + k, (held, keep), reduction.span)
         kind = reduction.op["kind"]
-        even = ("ties", "even") in reduction.op.params
-        combine = _COMBINE.get(kind) or partial(leaf.extreme, kind, even)
+        combine = _COMBINE.get(kind) or partial(leaf.extreme, kind, _is_even(reduction))
 
         @jax_compat.choosing
-        def fold(a: Any, x: Any, some: Any, keep: Any) -> Any:
-            whole = combine(a, x)
-            whole = whole if kind in _START else jnp.where(some, whole, x)
-            chosen = jnp.where(keep, whole, a)
-            return chosen if chosen.dtype == a.dtype else chosen.astype(a.dtype)
+        def fold(x: Any, some: Any, keep: Any, a: Any, *count: Any) -> list[Any]:
+            new = leaf.shared_extreme(kind, a, count[0], x) if count else [combine(a, x)]
+            if kind not in _START:
+                new = [jnp.where(some, n, first) for n, first in zip(new, (x, 1), strict=False)]
+            chosen = (jnp.where(keep, n, old) for n, old in zip(new, (a, *count), strict=True))
+            return [n if n.dtype == a.dtype else n.astype(a.dtype) for n in chosen]
 
         first = len(self.body)
-        found = self.traced(fold, (held, x, some, keep), reduction.span)
+        found = self.traced(fold, (x, some, keep, *state), reduction.span)
         self.body[first:] = [_marked(i, reduction.op.exact) for i in self.body[first:]]
         return found
 
@@ -166,6 +168,16 @@ def _marked(i: Instruction, exact: bool) -> Instruction:
     if not exact or not isinstance(i, Apply) or i.op.name not in ("add", "mul"):
         return i
     return replace(i, op=replace(i.op, exact=True))
+
+
+def _is_even(reduction: Apply) -> bool:
+    return ("ties", "even") in reduction.op.params
+
+
+def _shares(reduction: Apply) -> bool:
+    """Do equal elements share a derivative?"""
+    type = reduction.results[0].type
+    return _is_even(reduction) and isinstance(type, Array) and not (type.is_integer or type.is_bool)
 
 
 def _is_checked(reduction: Apply, rest: Sequence[Instruction]) -> bool:

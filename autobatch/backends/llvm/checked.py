@@ -77,6 +77,7 @@ _SEVERAL = re.compile(
     r"(?P<head>.*@llvm\.masked\.\w+\.v\d+(?P<type>\w+?)[.(].*?(?P<kind>\bptr|<\d+ x ptr>) )(?P<pointer>%[^\s,]+)"
     r"(?P<rest>, i32 \d+, <(?P<lanes>\d+) x i1> (?P<mask>splat \(i1 \w+\)|zeroinitializer|<i1 [^>]*>|%[^\s,)]+).*)"
 )
+_WHOLE = re.compile(r"  call void @llvm\.mem(?:cpy|set)\S+\(ptr (%\S+), (?:ptr (%\S+)|i8 0), i64 (\d+), i1 false\)")
 _REALLOC = re.compile(r"  (?P<new>%\S+) = call ptr @realloc\(ptr (?P<old>[^\s,]+), i64 (?P<bytes>[^\s)]+)\)")
 _BYTES = {"half": 2, "bfloat": 2, "float": 4, "double": 8, "ptr": 8, "f16": 2, "bf16": 2, "f32": 4, "f64": 8}
 
@@ -107,6 +108,14 @@ def instrumented(text: str) -> str:
             continue
         if " = alloca " in line:
             variables.add(line.split(" = ")[0].strip())
+        if whole := _WHOLE.match(line):
+            for k, pointer in enumerate(p for p in whole.groups()[:2] if p is not None and p not in variables):
+                check = f"call ptr @ab_inside(ptr {pointer}, i64 {whole[3]}, i64 {len(_sites)})"
+                made.append(f"  %checked{number}.{k} = {check}")
+                line = line.replace(f"ptr {pointer},", f"ptr %checked{number}.{k},")
+            made.append(line)
+            _sites.append(line.partition(" ; ")[2] or line.strip())
+            continue
         found = _LOAD.match(line) or _STORE.match(line) or _SEVERAL.match(line)
         if found is None or found["pointer"] in variables:
             made.append(line)

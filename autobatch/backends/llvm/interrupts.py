@@ -1,9 +1,9 @@
 """Ctrl-C in machine code: loops ask now and then whether the call is still wanted, and leave the function if it is not.
 
-A loop counts its turns, and looks at the clock after `TURNS` of them; `CYCLES` of it later it asks Python, which runs
-the handlers of signals only when it is asked. `PyErr_CheckSignals` does so in the main thread, and says whether one has
-raised an exception; parts of the call on other threads read a flag. What asks touches no memory of the program, and
-LLVM is told so: what loops read stays in registers.
+A loop counts its turns, and after `TURNS` of them calls what looks at the clock, and `CYCLES` of it later asks Python,
+which runs the handlers of signals only when it is asked. `PyErr_CheckSignals` does so in the main thread, and says
+whether one has raised an exception; parts of the call on other threads read a flag. What asks touches no memory of the
+program, and LLVM is told so: what loops read stays in registers.
 """
 
 from __future__ import annotations
@@ -24,11 +24,21 @@ OUTSIDE = ("PyGILState_Ensure", "PyErr_CheckSignals", "PyGILState_Release")
 """The functions of Python that are asked."""
 
 HEADER = 64
-"""Bytes before the scratch memory: the address of the flag."""
+"""Bytes before the scratch memory: the address of the flag, and when Python was asked, at first 0."""
 
-_ASK = """
-define internal i32 @autobatch_asked(ptr %scratch) noinline cold nounwind {
+_ASK = f"""
+define internal i32 @autobatch_asked(ptr %scratch) noinline cold nounwind {{
 entry:
+  %since = getelementptr i8, ptr %scratch, i64 -56
+  %before = load i64, ptr %since
+  %now = call i64 @llvm.readcyclecounter()
+  %gone = sub i64 %now, %before
+  %late = icmp ugt i64 %gone, {CYCLES}
+  br i1 %late, label %look, label %on
+on:
+  ret i32 0
+look:
+  store i64 %now, ptr %since
   %place = getelementptr i8, ptr %scratch, i64 -64
   %flag = load ptr, ptr %place
   %set = load volatile i32, ptr %flag
@@ -41,7 +51,7 @@ ask:
   ret i32 %raised
 stop:
   ret i32 1
-}
+}}
 """
 
 
@@ -50,7 +60,7 @@ class Interrupts:
 
     def __init__(self, f: Function, scratch: str) -> None:
         self.f, self.scratch, self.label = f, scratch, f.name("stop")
-        self.turns, self.since = f.cleared_slot("i64", "0"), f.cleared_slot("i64", "0")
+        self.turns = f.cleared_slot("i64", "0")
         self.asks = False
 
     def ask(self, weight: int) -> None:
@@ -59,16 +69,14 @@ class Interrupts:
         self.asks = True
         turns = f.add(f.get(self.turns), weight)
         f.set(self.turns, turns)
-        with f.when(f.let(f"icmp ugt i64 {turns}, {TURNS}"), rarely=True):
-            f.set(self.turns, 0)
-            now = f.let("call i64 @llvm.readcyclecounter()")
-            with f.when(f.let(f"icmp ugt i64 {f.sub(now, f.get(self.since))}, {CYCLES}"), rarely=True):
-                f.set(self.since, now)
-                effects = "nounwind memory(inaccessiblemem: readwrite)"
-                asked = f.let(f"call i32 @autobatch_asked(ptr {self.scratch}) {effects}")
-                on = f.name("on")
-                f.branch(f.let(f"icmp ne i32 {asked}, 0"), self.label, on, rarely=True)
-                f.block(on, falls=False)
+        ask, on = f.name("ask"), f.name("on")
+        f.branch(f.let(f"icmp ugt i64 {turns}, {TURNS}"), ask, on, rarely=True)
+        f.block(ask, falls=False)
+        f.set(self.turns, 0)
+        effects = "nounwind memory(inaccessiblemem: readwrite)"
+        asked = f.let(f"call i32 @autobatch_asked(ptr {self.scratch}) {effects}")
+        f.branch(f.let(f"icmp ne i32 {asked}, 0"), self.label, on, rarely=True)
+        f.block(on, falls=False)
 
     def leave(self, behind: Sequence[Callable[[], None]]) -> str:
         """Write where the function is left, behind its end; what it has taken is given back. The text that it needs."""

@@ -1,4 +1,5 @@
-"""Derivatives of functions of lists and objects by what all examples share, which machine code takes itself."""
+"""Derivatives of functions of lists and objects, by what all examples share and by the numbers in these, which machine
+code takes itself."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.backends.llvm.whole.program import WholeProgram
+from autobatch.backends.llvm.whole.running import CHUNK
 from autobatch.testing.numbers import floats
 
 pytestmark = pytest.mark.cpu
@@ -109,7 +111,15 @@ def lists(seed: int = 0) -> list[Any]:
     return [[float(x) for x in rng.normal(size=n)] for n in (3, 1, 0, 7, 5, 2)]
 
 
-def agree(function: Any, shared: Any, data: Any, monkeypatch: Any, **settings: Any) -> None:
+def unpacked(result: Any) -> Any:
+    return jax.tree.map(lambda x: ab.unbatch(x) if is_batch(x) else x, result, is_leaf=is_batch)
+
+
+def is_batch(x: Any) -> bool:
+    return isinstance(x, ab.Batch)
+
+
+def agree(function: Any, shared: Any, data: Any, monkeypatch: Any, argnums: Any = (0, 1), **settings: Any) -> None:
     """On every back end the same value and gradient; machine code is asked for the derivative, and has it."""
     asked, gradient = list[bool](), WholeProgram.gradient
 
@@ -120,10 +130,11 @@ def agree(function: Any, shared: Any, data: Any, monkeypatch: Any, **settings: A
 
     monkeypatch.setattr(WholeProgram, "gradient", noted)
     of = ab.batched(function, in_axes=(None, 0), backend="interpret", **settings)
-    wanted = ab.value_and_grad(of)(shared, data)
+    wanted = unpacked(ab.value_and_grad(of, argnums)(shared, data))
     for backend in ("llvm", "auto"):
         asked.clear()
-        found = ab.value_and_grad(ab.batched(function, in_axes=(None, 0), backend=backend, **settings))(shared, data)
+        f = ab.batched(function, in_axes=(None, 0), backend=backend, **settings)
+        found = unpacked(ab.value_and_grad(f, argnums)(shared, data))
         assert asked and all(asked)
         ours, theirs = floats(found), floats(wanted)
         assert ours.keys() == theirs.keys() and floats(found[1])
@@ -184,15 +195,38 @@ def test_examples_that_fail_have_none(monkeypatch):
         ab.grad(ab.batched(raises, in_axes=(None, 0)))(0.7, data)
 
 
-def test_what_machine_code_has_no_derivative_of_is_taken_by_xla():
+def test_of_recursions(monkeypatch):
     def product(w, t):
         return 1.0 if t is None else t.x * w * product(w, t.left) + product(w, t.right)
 
-    data = [Tree(1.5, Tree(0.5, None, None), None), Tree(-0.5, None, Tree(2.0, None, None))]
-    found = [
-        ab.grad(ab.batched(product, in_axes=(None, 0), backend=b))(0.7, data) for b in ("interpret", "llvm", "auto")
-    ]
-    np.testing.assert_allclose(found, [found[0]] * 3, rtol=1e-5)
+    data = [Tree(1.5, Tree(0.5, None, None), None), Tree(-0.5, None, Tree(2.0, None, None)), None]
+    agree(product, 0.7, data, monkeypatch)
+    agree(product, 0.7, ab.pack(data), monkeypatch, argnums=1)
+
+
+def test_of_numbers_that_are_examples_themselves(monkeypatch):
+    agree(lambda w, x: x * x * w if x > 0.0 else w, 0.7, [0.5, -1.0, 2.0], monkeypatch)
+
+
+def test_by_one_of_two_lists():
+    def scaled(xs, ys):
+        total = 0.0
+        for x, y in zip(xs, ys, strict=True):
+            total += x * y
+        return total
+
+    xs, ys = lists(0), lists(1)
+    f = ab.batched(scaled)
+    assert ab.unbatch(ab.grad(f)(xs, ys)) == [[np.float32(y) for y in y] for y in ys]
+    by_ys, by_xs = map(ab.unbatch, ab.grad(f, (1, 0))(xs, ys))
+    assert by_ys == [[np.float32(x) for x in x] for x in xs] and by_xs == ab.unbatch(ab.grad(f)(xs, ys))
+
+
+def test_of_more_rows_than_a_thread_takes_at_once():
+    data = [[0.5 * k, 1.0] for k in range(2 * CHUNK + 5)]
+    found = ab.grad(ab.batched(lambda w, xs: w * xs[0] * xs[0] + xs[1], in_axes=(None, 0)), (0, 1))(2.0, data)
+    np.testing.assert_allclose(ab.unbatch(found[1]), [[2.0 * k, 1.0] for k in range(len(data))], rtol=1e-6)
+    np.testing.assert_allclose(found[0], sum(0.25 * k * k for k in range(len(data))), rtol=1e-5)
 
 
 @dataclass

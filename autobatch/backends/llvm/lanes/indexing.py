@@ -236,6 +236,12 @@ def places_of_gather(w: Writer, op: Op, shape: Sequence[int], others: Sequence[T
     return places
 
 
+def places_of_row(w: Writer, op: Op, shape: Sequence[int], others: Sequence[Tensor]) -> Read:
+    """Of `take_row`."""
+    row = place_of(w, others[0].one())
+    return lambda index: ([row, *index], None)
+
+
 def gather(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     (dtype, shape), x = results[0], kept(w, xs[0])
     places = places_of_gather(w, op, x.shape, xs[1:])
@@ -255,6 +261,7 @@ PLACES_READ: Mapping[str, Callable[[Writer, Op, Sequence[int], Sequence[Tensor]]
     "slice": places_of_constant_slice,
     "dynamic_slice": places_of_slice,
     "gather": places_of_gather,
+    "take_row": places_of_row,
 }
 """Operations that read elements of their first operand, and what tells where."""
 

@@ -67,12 +67,14 @@ class Operand:
 
 @dataclass(frozen=True)
 class Result:
-    """`summed`: over all rows; `seldom`: a number that is nearly always zero, in memory that is zero before."""
+    """`summed`: over all rows; `seldom`: a number that is nearly always zero, in memory that is zero before. `column`:
+    the operand, a column, that it is summed for: it has as many rows, and lies in memory that is zero before, too."""
 
     dtype: str
     shape: tuple[int, ...]
     summed: bool = False
     seldom: bool = False
+    column: int | None = None
 
 
 @dataclass(frozen=True)
@@ -464,7 +466,7 @@ class Rows:
         found = []
         for result, base in zip(self.signature.results, out, strict=True):
             size = math.prod(result.shape)
-            if not result.summed:
+            if not result.summed or result.column is not None:
                 found.append(base)
                 continue
             parts = PARTS if size <= MOST_SUMMED else 1

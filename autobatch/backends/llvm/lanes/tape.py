@@ -15,8 +15,10 @@ from autobatch.backends.llvm.lanes.ops import shape_of
 from autobatch.backends.llvm.lanes.tensors import Element, Indices, Memory, Tensor, Variable, kept, zeros
 from autobatch.backends.llvm.lanes.uniform import Carried
 from autobatch.backends.llvm.lanes.writer import HALVES, Number, Writer
+from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.core import Apply, Operand, Value
 from autobatch.ir.masked import Allowed
+from autobatch.ir.types import ROWS
 
 
 @dataclass
@@ -35,6 +37,8 @@ class Totals:
             self.memory[inside] = self.memory[x]
 
     def add(self, x: Value, ct: Tensor) -> None:
+        if ct.shape[:1] == (ROWS,):
+            raise RefusedError("the derivative by a column of which more than rows is read")
         add_all(self.w, self.memory[x], ct, self.mask)
 
     def reads(self, i: Apply) -> bool:

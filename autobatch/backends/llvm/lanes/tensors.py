@@ -52,6 +52,8 @@ class Tensor:
     """The memory in which they lie, in any case."""
     given: Given | None = None
     """Whoever gets this may write to that memory."""
+    zero: bool = False
+    """Is it zero everywhere?"""
 
     @property
     def size(self) -> int:
@@ -193,7 +195,7 @@ def element(w: Writer, value: Any, dtype: str) -> Element:
 
 def zeros(w: Writer, dtype: str, shape: tuple[int, ...]) -> Tensor:
     zero = w.constant(0, word(dtype))
-    return Tensor(dtype, shape, lambda _: (zero,) * words(dtype), held=True, fixed=True)
+    return Tensor(dtype, shape, lambda _: (zero,) * words(dtype), held=True, fixed=True, zero=True)
 
 
 @dataclass(frozen=True)
@@ -259,7 +261,23 @@ class Memory:
 
     def fill(self, x: Tensor) -> None:
         """Write all of an array, which is not in this memory, or is at the same place."""
-        over(self.w, self.shape, lambda index: self.write(index, x.at(index)), parallel=True)
+        count, f = math.prod(self.shape), self.w.f
+        if count <= SMALL or self.threads > 1 or not (x.zero or self._like(x.memory)):
+            over(self.w, self.shape, lambda index: self.write(index, x.at(index)), parallel=True)
+            return
+        size = count * words(self.dtype) * BYTES[stored(word(self.dtype))] * self.w.width
+        if x.memory is None:
+            f.declare("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
+            f.do(f"call void @llvm.memset.p0.i64(ptr {self.pointer}, i8 0, i64 {size}, i1 false)")
+        else:
+            f.declare("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
+            f.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {self.pointer}, ptr {x.memory.pointer}, i64 {size}, i1 false)")
+
+    def _like(self, other: Memory | None) -> bool:
+        """Are the numbers of another array where those of this one are?"""
+        if other is None or other.threads > 1 or (other.shared and self.w.width > 1):
+            return False
+        return (other.dtype, other.shape) == (self.dtype, self.shape)
 
 
 def fresh(w: Writer, dtype: str, shape: tuple[int, ...]) -> Memory:

@@ -1,7 +1,8 @@
 """The derivative of a whole function in reverse, as one function over the rows of a batch.
 
     operands   those of the function, the arrays that its literals name, the weight of each row
-    results    of each operand asked for: its cotangents row by row; of a shared one their sum over the rows of a call
+    results    of each operand asked for: its cotangents row by row; of a shared one their sum over the rows of a call;
+               of a column the cotangents of what each row has in it for itself
     status     has a row failed? (Which one, and of what, only the function itself says.)
 
 The region runs forward with a tape and then backward (`lanes/reverse.py`), gang by gang, so what is kept does not grow
@@ -53,7 +54,7 @@ class Derivative:
 
     @property
     def reads_tables(self) -> bool:
-        """Is it by large arrays that all rows share, and read at places of their own?"""
+        """Is it by large arrays that all rows share, and read at places of their own, as columns are?"""
         made = {(r.dtype, r.shape) for r in self.signature.results if r.summed and math.prod(r.shape) > MOST_SUMMED}
         inside = (i for r in all_regions(self.rule.op["region"]) for i in r.body if isinstance(i, Apply))
         return any(i.op.name in PLACES_READ and shape_of(i.operands[0].type) in made for i in inside)
@@ -75,7 +76,8 @@ def derivative_of(whole: Whole, sites: bool, output: int, wrt: Sequence[int]) ->
     varies = [whole.shared <= k < inputs for k in range(len(types))]
     operands = [Operand(*shape_of(t), v) for t, v in zip(types, varies, strict=True)]
     weight = Operand(*shape_of(results[output]), True)
-    made = tuple(Result(*shape_of(types[k]), summed=not varies[k]) for k in wrt)
+    columns = {k for k, a in enumerate(whole.region.args) if a in whole.columns}
+    made = tuple(Result(*shape_of(types[k]), not varies[k], column=k if k in columns else None) for k in wrt)
     return Derivative(rule, Signature((*operands, weight), made, False), tuple(constants))
 
 

@@ -93,7 +93,7 @@ class Executable:
         self.checks = is_checking()
         self.reads = [Form.of(x) for x in self.operands]
         self.writes = [Form.of(x) for x in self.results]
-        self.sums = [k for k, x in enumerate(self.results) if x.summed]
+        self.sums = [k for k, x in enumerate(self.writes) if x.summed]
         self.seldom = any(x.seldom for x in self.results)
         self.pace = 0.0
         """Nanoseconds that a row took in the last call."""
@@ -113,16 +113,31 @@ class Executable:
         whole = [*first, *self.arrays, last]
         given = [as_read(x, form, rows) for x, form in zip(whole, self.reads, strict=True)]
         parts = max(1, -(-rows // CHUNK))
-        out = [
-            zeros.take(rows) if r.seldom else np.empty((parts if x.summed else rows, *x.shape), x.dtype)
-            for r, x in zip(self.results, self.writes, strict=True)
-        ]
+
+        def memory(result: Result, form: Form) -> Any:
+            if result.seldom:
+                return zeros.take(rows)
+            if result.column is not None:
+                return np.zeros_like(given[result.column])
+            return np.empty((parts if form.summed else rows, *form.shape), form.dtype)
+
+        out = list(map(memory, self.results, self.writes))
         failed = self.run(given, out, rows, threads)
         if self.seldom and not failed:
             zeros.give_back(out[-1])
-        for k in self.sums:
-            out[k] = _total(out[k])
+        for k, (result, form) in enumerate(zip(self.results, self.writes, strict=True)):
+            if form.summed:
+                out[k] = _total(out[k])
+            elif result.column is not None:
+                out[k] = out[k][: len(whole[result.column])]
         return out, failed
+
+    def shapes(self, operands: Sequence[Any], rows: int) -> list[tuple[int, ...]]:
+        """Those of the results."""
+        return [
+            form.shape if form.summed else (rows, *form.shape) if r.column is None else operands[r.column].shape
+            for r, form in zip(self.results, self.writes, strict=True)
+        ]
 
     def run(self, given: Sequence[Any], out: Sequence[Any], rows: int, threads: int | None = None) -> bool:
         """Compute the rows. The arrays are those that the code reads and writes; a result that is summed has a sum for
@@ -154,7 +169,7 @@ class Executable:
             self.pace = (time.perf_counter_ns() - begin) / max(rows, 1)
             return failed
         assert threads is not None
-        places = [(address(x), x.strides[0] if r.summed else 0) for x, r in zip(out, self.results, strict=True)]
+        places = [(address(x), x.strides[0] if form.summed else 0) for x, form in zip(out, self.writes, strict=True)]
         flag = np.zeros(1, np.int32)
         cuts = iter(range(chunks))  # threads take the next one: `next` of an iterator over a range is atomic
 
@@ -185,7 +200,8 @@ class Executable:
         room = _rooms.take((max(self.scratch, 1) + 2 * HEADER) // 8 + 8)
         place = address(room)
         before = -place % 64
-        room[before // 8] = address(flag) if flag is not NEVER else _NEVER
+        first = before // 8
+        room[first], room[first + 1] = address(flag) if flag is not NEVER else _NEVER, 0
         if self.checks:
             allow(room)
             allow(flag)
@@ -288,7 +304,8 @@ def fits(x: Any, operand: Operand, rows: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The arrays that are an operand, or a result: `shape` is that of one row where they vary, or are summed."""
+    """The arrays that are an operand, or a result: `shape` is that of one row where they vary, or are summed: then
+    there is one for each chunk of rows. (Not of a column: the rows of a call share nothing of it.)"""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -299,7 +316,9 @@ class Form:
     @classmethod
     def of(cls, x: Operand | Result) -> Form:
         kind = words_dtype(x), words_shape(x)
-        return cls(*kind, x.varies, x.is_column, False) if isinstance(x, Operand) else cls(*kind, True, False, x.summed)
+        if isinstance(x, Operand):
+            return cls(*kind, x.varies, x.is_column, False)
+        return cls(*kind, True, x.column is not None, x.summed and x.column is None)
 
 
 def as_read(x: Any, form: Form, rows: int) -> Any:

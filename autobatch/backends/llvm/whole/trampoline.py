@@ -140,6 +140,7 @@ def _text(executable: Executable) -> str:
     constants = [entry(FIRST + k) for k in range(len(executable.constants))]
     memory, flag = f.array_slot("i8", max(executable.scratch, 1) + HEADER), f.slot(0)
     f.do(f"store ptr {flag}, ptr {memory}")
+    f.do(f"store i64 0, ptr {f.at(memory, 8)}")
     scratch = f.at(memory, HEADER)
     given = [*places[: len(operands)], *constants, *places[len(operands) :], scratch]
     passed = ", ".join([*(f"ptr {x}" for x in given), "i64 0", f"i64 {rows}"])
