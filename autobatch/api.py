@@ -404,9 +404,13 @@ class Batched(Generic[P, R]):
             backend = native.backend_for(examples, [r.value for r in bound.shared], runs, derives, chosen)
         is_free = is_use(backend) or (backend == "llvm" and self.room.backend == backend)
 
-        def request(way: Way, static: frozenset[str]) -> Request:
+        @functools.cache
+        def shared_with(static: frozenset[str]) -> tuple[Sharing, tuple[Any, ...], dict[str, Any]]:
             sharing = Sharing(self._name, static, len(examples.components), self._cache.columns)
-            args, kwargs = bound.rebuild(examples.input, sharing.raw)
+            return sharing, *bound.rebuild(examples.input, sharing.raw)
+
+        def request(way: Way, static: frozenset[str]) -> Request:
+            sharing, args, kwargs = shared_with(static)
             key = Key(
                 axes=repr(settings.in_axes),
                 arguments=(bound.key, tuple(sharing.keys), examples.components),
