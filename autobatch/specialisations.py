@@ -40,8 +40,8 @@ from autobatch.specialise import Program, parameters
 TRIED_ONE_BY_ONE = 8
 """So many integers at most are tried one by one, where the compiler cannot say which of them it needs."""
 MOST_NUMBERS = 256
-"""Shared numbers up to which a program has each as an input of its own, if it can. (Of a tree of 6,000 spheres the first
-result takes 0.4 s as columns, 1.25 where it is tried without.)"""
+"""Shared numbers up to which a program has each as an input of its own, if it can. (Of a tree of 6,000 spheres the
+first result takes 0.4 s as columns, 1.25 where it is tried without.)"""
 
 RECENT = 4
 """So many calls are remembered by how they looked."""
@@ -273,18 +273,16 @@ class Specialisations:
         all examples share hold many numbers, with these as columns."""
         static = self._static_in(way)
 
-        def by_columns() -> tuple[Request, Program] | None:
-            if not (columns := _columns_of(bound) - static):
-                return None
+        def by_columns(columns: frozenset[str]) -> tuple[Request, Program]:
             asked = request(way, static | columns)
             made = self._held(asked) or compiler.compile(asked)
             self._columns[way[0]] = self._columns.get(way[0], frozenset()) | columns
             return asked, made
 
-        if sum(t.is_scalar for t in request(way, static).sharing.types) > MOST_NUMBERS:
+        many = sum(t.is_scalar for t in request(way, static).sharing.types) > MOST_NUMBERS
+        if many and (columns := _columns_of(bound) - static):
             with suppress(SourceError, Needed):
-                if (found := by_columns()) is not None:
-                    return found
+                return by_columns(columns)
         while True:
             asked = request(way, static)
             try:
@@ -293,15 +291,16 @@ class Specialisations:
             except Needed as needed:
                 static |= {asked.sharing.names[k] for k in needed.numbers}
             except SourceError as error:
-                try:
-                    if (found := by_columns()) is not None:
-                        asked, made = found
+                if columns := _columns_of(bound) - static:
+                    try:
+                        asked, made = by_columns(columns)
                         break
-                except SourceError as another:
-                    error.add_note(f"With its objects as rows of arrays: {another.message}")
-                if not asked.integers or is_use(way[0]):
+                    except SourceError as another:
+                        error.add_note(f"With its objects as rows of arrays: {another.message}")
+                integers = request(way, static | columns).integers
+                if not integers or is_use(way[0]):
                     raise
-                asked, made = _fewest(lambda s: request(way, s), compiler, static, asked.integers)
+                asked, made = _fewest(lambda s: request(way, s), compiler, static, integers)
                 static |= asked.sharing.static
                 break
         if more := static - self._static_in(way):

@@ -153,8 +153,10 @@ class Function:
         else:
             self.branch(self.below(self.get(slot), end), body, done)
             self.block(body, falls=False)
-        index = self.get(slot)
+        index, first = self.get(slot), len(self._lines)
         yield index
+        if hints and any(_is_call(line) for line in self._lines[first:]):
+            hints = ()  # LLVM makes no vectors of it, and would say so to whoever reads standard error
         after = self.add(index, step)
         self.set(slot, after)
         self.do(f"br i1 {self.below(after, end)}, label %{body}, label %{done}{self._hinted(hints)}")
@@ -226,6 +228,11 @@ class Function:
         self.block(never, falls=False)
         self.do("unreachable")
         self.block(done, falls=False)
+
+
+def _is_call(line: str) -> bool:
+    """Does it call a function that LLVM has no vectors of?"""
+    return " call " in line and ("@llvm." not in line or "@llvm.mem" in line)
 
 
 def splat(scalar: str, number: str) -> str:

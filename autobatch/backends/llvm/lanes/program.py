@@ -36,7 +36,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     words,
     zeros,
 )
-from autobatch.backends.llvm.lanes.writer import BYTES, ROOM, Number, Writer, stored
+from autobatch.backends.llvm.lanes.writer import BYTES, Number, Writer, stored
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.llvm.text import Function, broadcast
 from autobatch.ir.types import ROWS
@@ -236,8 +236,8 @@ def program(signature: Signature, width: int, body: Body, over_rows: OverRows | 
 
 def finished(f: Function, text: str, gang: Gang) -> Program:
     """The module of a function. RefusedError where its arrays do not fit on a stack."""
-    if gang.w.outside is None and gang.w.reserved > ROOM:
-        raise RefusedError(f"it needs {gang.w.reserved:,} bytes for its arrays, more than {ROOM:,}")
+    if gang.w.outside is None and gang.w.reserved > gang.w.room:
+        raise RefusedError(f"it needs {gang.w.reserved:,} bytes for its arrays, more than {gang.w.room:,}")
     whole = [*f.declarations, *gang.functions, text, *f.metadata]
     return Program("\n".join(whole), gang.constants, gang.scratch)
 

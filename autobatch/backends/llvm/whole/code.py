@@ -35,7 +35,7 @@ from autobatch.backends.llvm.lanes.refill import Split, asked_in, refilled, walk
 from autobatch.backends.llvm.lanes.reverse import inner_gradient
 from autobatch.backends.llvm.lanes.tensors import Tensor, kept
 from autobatch.backends.llvm.lanes.widths import widest
-from autobatch.backends.llvm.lanes.writer import Number, Writer
+from autobatch.backends.llvm.lanes.writer import STACK, Number, Writer
 from autobatch.backends.llvm.machine_code import RefusedError, UnavailableError
 from autobatch.backends.llvm.text import Function
 from autobatch.backends.llvm.whole.gangs import form_gangs
@@ -202,6 +202,7 @@ def direct(f: Function, width: int, signature: Signature) -> Gang:
     gang = Gang(Writer(f, width), signature, Direct())
     if width == 1:
         gang.reserves_outside()
+    gang.w.room = STACK
     gang.w.whole = not machine_code.is_written_for_others()
     asking(f, signature)
     return gang
