@@ -20,7 +20,7 @@ CYCLES = 1 << 26
 STOPPED = 2
 """What a function returns whose call was left."""
 
-OUTSIDE = ("PyGILState_Ensure", "PyErr_CheckSignals", "PyGILState_Release")
+OUTSIDE = ("PyGILState_Ensure", "PyErr_CheckSignals", "PyErr_NoMemory", "PyGILState_Release")
 """The functions of Python that are asked."""
 
 HEADER = 64
@@ -52,6 +52,12 @@ ask:
 stop:
   ret i32 1
 }}
+define internal void @autobatch_no_memory() noinline cold nounwind {{
+  %state = call i32 @PyGILState_Ensure()
+  %none = call ptr @PyErr_NoMemory()
+  call void @PyGILState_Release(i32 %state)
+  ret void
+}}
 """
 
 
@@ -78,6 +84,12 @@ class Interrupts:
         f.branch(f.let(f"icmp ne i32 {asked}, 0"), self.label, on, rarely=True)
         f.block(on, falls=False)
 
+    def give_up(self) -> None:
+        """There is no memory left: the function is left, with an exception that says so."""
+        self.asks = True
+        self.f.do("call void @autobatch_no_memory()")
+        self.f.do(f"br label %{self.label}")
+
     def leave(self, behind: Sequence[Callable[[], None]]) -> str:
         """Write where the function is left, behind its end; what it has taken is given back. The text that it needs."""
         if not self.asks:
@@ -86,7 +98,8 @@ class Interrupts:
         for write in behind:
             write()
         self.f.do(f"ret i64 {STOPPED}")
-        for of in ("i32 @PyGILState_Ensure()", "i32 @PyErr_CheckSignals()", "void @PyGILState_Release(i32)"):
+        for of in ("i32 @PyGILState_Ensure()", "i32 @PyErr_CheckSignals()", "ptr @PyErr_NoMemory()"):
             self.f.declare(f"declare {of}")
+        self.f.declare("declare void @PyGILState_Release(i32)")
         self.f.declare("declare i64 @llvm.readcyclecounter()")
         return _ASK

@@ -22,6 +22,56 @@ def program(seed: int, branches: bool = False) -> str:
     return HEAD + "".join(f"    {line}\n" for line in lines) + "    return a, b, s\n"
 
 
+def of_stores(seed: int) -> str:
+    """A function of the same whose arrays change here and there alone, in branches and loops of all kinds; it returns a
+    number that depends on all of them."""
+    lines = list(_stores(random.Random(seed), depth=0))
+    weighed = "jnp.sum(a * jnp.arange(1.0, 1.0 + a.shape[0])) + jnp.sum(b * b) + s"
+    return HEAD + "".join(f"    {line}\n" for line in lines) + f"    return {weighed}\n"
+
+
+def _stores(draw: random.Random, depth: int) -> Iterator[str]:
+    for _ in range(draw.randint(2, 4)):
+        kind, turn = draw.random(), f"m{depth}"
+        heads = [f"range({draw.randint(2, 4)})", f"range(k % {draw.randint(2, 5)} + 1)"]
+        if depth == 3 or kind > 0.62:
+            yield _store(draw)
+        elif kind < 0.3:
+            yield draw.choice(
+                [f"if s > {draw.randint(-1, 1)}:", f"if k % 3 == {draw.randrange(3)}:", "if a[k] > b[k]:"]
+            )
+            yield from (f"    {line}" for line in _stores(draw, depth + 1))
+            if draw.random() < 0.6:
+                yield "else:"
+                yield from (f"    {line}" for line in _stores(draw, depth + 1))
+        elif kind < 0.5:
+            yield f"for {turn} in {draw.choice(heads)}:"
+            yield from (f"    {line}" for line in _stores(draw, depth + 1))
+        else:
+            yield f"{turn} = 0"
+            yield f"while {turn} < k % {draw.randint(2, 6)} + 1 and s < 50.0:"
+            yield f"    {turn} += 1"
+            yield from (f"    {line}" for line in _stores(draw, depth + 1))
+
+
+def _store(draw: random.Random) -> str:
+    to, of = draw.choice("ab"), draw.choice("ab")
+    place = draw.choice([str(draw.randrange(SIZE)), "k", f"(k + {draw.randrange(SIZE)}) % {SIZE}", f"(k + n) % {SIZE}"])
+    low, other, n = draw.randrange(8), draw.randrange(8), draw.randint(2, 6)
+    return draw.choice(
+        [
+            f"{to} = {to}.at[{place}].set(s)",
+            f"{to} = {to}.at[{place}].set({to}[{low}] * 0.5 + {of}[k] * s * 0.1)",
+            f"{to} = {to}.at[{place}].set(jnp.sin({of}[{other}]) + {to}[{place}])",
+            f"{to} = {to}.at[{low}:{low + n}].set({of}[{other}:{other + n}] * 0.9)",
+            f"s = s * 0.7 + jnp.tanh({of}[{place}])",
+            f"s = {to}[{place}] * {of}[{low}] * 0.3",
+            f"s = 0.2 * s + {to}[{place}]",
+            "n = n + 1",
+        ]
+    )
+
+
 def _block(draw: random.Random, depth: int, loops: str) -> Iterator[str]:
     for _ in range(draw.randint(2, 5)):
         kind = draw.random()

@@ -437,7 +437,7 @@ class Control(Leaves):
         others = [v for k, v in enumerate(loop.init) if k != number] + [v for r in inside for v in free_values(r)]
         return x.memory if times.may_change(x, others) else None
 
-    def out(self, carried: Sequence[Variable]) -> list[Tensor]:
+    def out(self, loop: While | For, carried: Sequence[Variable]) -> list[Tensor]:
         """What a loop has computed."""
         found = [v.own.get() for v in carried]
         if self.lifetimes is None:
@@ -486,7 +486,7 @@ class Control(Leaves):
         set_all(self.w, carried, found)
 
     def ended(self, loop: While, carried: Sequence[Variable], goes_on: Slot) -> list[Tensor]:
-        found = self.out(carried)
+        found = self.out(loop, carried)
         limit = limit_of(loop)
         if limit is not None:
             late = scalar(self.w.constant(limit.site, found[-1].dtype))
@@ -499,7 +499,7 @@ class Control(Leaves):
         with counted_turns(self.w, loop) as index, self.sharing(alike.inside):
             found = self.once(loop.body, [self.index(loop, index), *(v.get() for v in carried)], env, mask)
             set_all(self.w, carried, self.of_turn(carried, found, mask))
-        return self.out(carried)
+        return self.out(loop, carried)
 
     def of_turn(self, carried: Sequence[Variable], xs: Sequence[Tensor], mask: Number | None) -> list[Tensor]:
         """What a turn of all lanes of a mask leaves. What is in memory may be that of other lanes, too."""
@@ -586,10 +586,11 @@ def is_slow(region: Region) -> bool:
     return any(isinstance(i, Apply) and (i.op.name in FLOATS or i.op.name in SLOW) for i in walk(region))
 
 
-def counted_turns(w: Writer, loop: For) -> AbstractContextManager[str]:
-    """The turns of a loop that is counted: LLVM may make vectors of them where a turn has no loop of its own."""
+def counted_turns(w: Writer, loop: For, vectors: bool = True) -> AbstractContextManager[str]:
+    """The turns of a loop that is counted: LLVM may make vectors of them where a turn has no loop of its own, unless
+    something else is done in each (`vectors`)."""
     body = (*loop.body.args, *(r for i in walk(loop.body) for r in i.results))
-    plain = all(isinstance(v.type, Array) and math.prod(v.type.shape) <= SMALL for v in body)
+    plain = vectors and all(isinstance(v.type, Array) and math.prod(v.type.shape) <= SMALL for v in body)
     plain = plain and not any(isinstance(i, For | While) for i in walk(loop.body))
     whole = turns(loop)
     if w.f.interrupts is not None and whole > PART:

@@ -8,6 +8,7 @@ outside of an array.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from jax.lax import GatherScatterMode
@@ -34,7 +35,9 @@ from autobatch.backends.llvm.lanes.tensors import (
 )
 from autobatch.backends.llvm.lanes.writer import COMPLEX, Number, Writer, rounded
 from autobatch.backends.llvm.machine_code import RefusedError
+from autobatch.ir.core import Apply
 from autobatch.ir.ops import Op
+from autobatch.ir.types import Array
 
 FEW = 32
 """Places along an axis among which a lane of a gang chooses its own, where they are in no memory."""
@@ -123,17 +126,20 @@ def dynamic_slice(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> l
     return [Tensor(dtype, shape, lambda index: read(w, x, places(index)[0]))]
 
 
+def places_of_update(w: Writer, op: Op, shape: Sequence[int], others: Sequence[Tensor]) -> Read:
+    """Of `dynamic_update_slice`, into an array of a shape."""
+    new, *starts = others
+    begin = [bounded(w, place_of(w, s.one()), n - m + 1) for s, n, m in zip(starts, shape, new.shape, strict=True)]
+    return lambda index: ([moved(w, b, k) for b, k in zip(begin, index, strict=True)], None)
+
+
 def dynamic_update_slice(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
-    x, new, *starts = xs
-    begin = [bounded(w, place_of(w, s.one()), n - m + 1) for s, n, m in zip(starts, x.shape, new.shape, strict=True)]
+    x, new, *_ = xs
+    places = places_of_update(w, op, x.shape, xs[1:])
 
     def write(into: _Into) -> None:
         held = kept(w, new)
-        over(
-            w,
-            new.shape,
-            lambda i: into.write([moved(w, b, k) for b, k in zip(begin, i, strict=True)], held.at(i), None),
-        )
+        over(w, new.shape, lambda i: into.write(places(i)[0], held.at(i), None))
 
     return [_changed(w, x, write)]
 
@@ -166,6 +172,8 @@ class _Into:
                 return
             index = tuple(p for p in places if not isinstance(p, Number))
             old = self.memory.read(index)
+            if self.x.given is not None and self.x.given.note is not None:
+                self.x.given.note(index, old)
             new = make(old)
             if where is not None:
                 new = tuple(w.select(where, a, b) for a, b in zip(new, old, strict=True))
@@ -299,34 +307,66 @@ def _filling(w: Writer, value: object, dtype: str) -> Element:
     return element(w, least(dtype) if dtype.startswith("int") else most(dtype), dtype)
 
 
+def places_of_scatter(w: Writer, op: Op, shape: Sequence[int], others: Sequence[Tensor]) -> Read:
+    """Of `scatter`, into an array of a shape."""
+    indices, updates = kept(w, others[0]), others[1]
+    numbers = op["dimension_numbers"]
+    mode = GatherScatterMode.from_any(op["mode"])
+    dropped = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
+    window = [k for k in range(len(shape)) if k not in dropped]
+    batch = [k for k in range(len(updates.shape)) if k not in numbers.update_window_dims]
+    sizes = [1] * len(shape)
+    for axis, k in zip(window, numbers.update_window_dims, strict=True):
+        sizes[axis] = updates.shape[k]
+    room = [n - size for n, size in zip(shape, sizes, strict=True)]
+
+    def places(index: Indices) -> tuple[list[Place], Number | None]:
+        outer = tuple(index[k] for k in batch)
+        starts: list[Place] = [0] * len(shape)
+        for k, axis in enumerate(numbers.scatter_dims_to_operand_dims):
+            starts[axis] = place_of(w, indices.one((*outer, k)))
+        for axis, of in zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True):
+            starts[axis] = outer[of]
+        inside = _inside(w, starts, room) if mode != GatherScatterMode.CLIP else None  # as XLA: it drops the rest
+        found = [bounded(w, s, r + 1) for s, r in zip(starts, room, strict=True)]
+        for axis, k in zip(window, numbers.update_window_dims, strict=True):
+            found[axis] = moved(w, found[axis], index[k])
+        return found, inside
+
+    return places
+
+
+@dataclass(frozen=True)
+class Written:
+    """An operation that writes numbers of another operand, `new`, into its first: `places` of these; `once`: does an
+    instruction write to no place twice?"""
+
+    places: Callable[[Writer, Op, Sequence[int], Sequence[Tensor]], Read]
+    new: int
+    once: Callable[[Apply], bool]
+
+
+def _is_one_window(i: Apply) -> bool:
+    """Of `scatter`: is all that it writes side by side?"""
+    window, new = i.op["dimension_numbers"].update_window_dims, i.operands[2].type
+    return isinstance(new, Array) and all(n == 1 for k, n in enumerate(new.shape) if k not in window)
+
+
+PLACES_WRITTEN: Mapping[str, Written] = {
+    "dynamic_update_slice": Written(places_of_update, 1, lambda i: True),
+    "scatter": Written(places_of_scatter, 2, _is_one_window),
+}
+"""Operations whose result is their first operand but for numbers that they write, and what tells where."""
+
+
 def scatter(combine: str | None) -> Callable[..., list[Tensor]]:
     def rule(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
-        x, indices, updates = xs[0], kept(w, xs[1]), kept(w, xs[2])
-        numbers = op["dimension_numbers"]
-        window_dims = numbers.update_window_dims
-        mode = GatherScatterMode.from_any(op["mode"])
-        dropped = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
-        window = [k for k in range(len(x.shape)) if k not in dropped]
-        batch = [k for k in range(len(updates.shape)) if k not in numbers.update_window_dims]
-        sizes = [1] * len(x.shape)
-        for axis, k in zip(window, numbers.update_window_dims, strict=True):
-            sizes[axis] = updates.shape[k]
-        room = [n - size for n, size in zip(x.shape, sizes, strict=True)]
+        x, updates = xs[0], kept(w, xs[2])
+        where = places_of_scatter(w, op, x.shape, [xs[1], updates])
 
         def write(into: _Into) -> None:
             def one(index: Indices) -> None:
-                outer = tuple(index[k] for k in batch)
-                starts: list[Place] = [0] * len(x.shape)
-                for k, axis in enumerate(numbers.scatter_dims_to_operand_dims):
-                    starts[axis] = place_of(w, indices.one((*outer, k)))
-                for axis, of in zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True):
-                    starts[axis] = outer[of]
-                inside = (
-                    _inside(w, starts, room) if mode != GatherScatterMode.CLIP else None
-                )  # as XLA: it drops the rest
-                places = [bounded(w, s, r + 1) for s, r in zip(starts, room, strict=True)]
-                for axis, k in zip(window, numbers.update_window_dims, strict=True):
-                    places[axis] = moved(w, places[axis], index[k])
+                places, inside = where(index)
                 new = updates.at(index)
 
                 def made(old: Element) -> Element:
@@ -337,7 +377,8 @@ def scatter(combine: str | None) -> Callable[..., list[Tensor]]:
                 into.update(places, made, inside)
 
             last = max((k for k, n in enumerate(updates.shape) if n > 1), default=-1)
-            over(w, updates.shape, one, vectors=last in window_dims)  # two others may be at one place
+            window = op["dimension_numbers"].update_window_dims
+            over(w, updates.shape, one, vectors=last in window)  # two others may be at one place
 
         return [_changed(w, x, write)]
 

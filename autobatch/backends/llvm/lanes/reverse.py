@@ -11,8 +11,9 @@ no part in its cotangents either: each that leaves a branch or a turn is zero ou
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -23,8 +24,10 @@ from autobatch.autodiff.rules import row_rule
 from autobatch.backends.llvm.lanes.blocks import run_program
 from autobatch.backends.llvm.lanes.by_number import BY_NUMBER as OPERATIONS
 from autobatch.backends.llvm.lanes.by_number import convert
-from autobatch.backends.llvm.lanes.control import Control, counted_turns, turns
+from autobatch.backends.llvm.lanes.chains import Chain, args_of, versions_of
+from autobatch.backends.llvm.lanes.control import Control, InPlace, counted_turns, turns
 from autobatch.backends.llvm.lanes.expand import Equations, of_jaxpr
+from autobatch.backends.llvm.lanes.indexing import PLACES_READ, PLACES_WRITTEN
 from autobatch.backends.llvm.lanes.moving import is_moving, moving
 from autobatch.backends.llvm.lanes.ops import Environment, shape_of
 from autobatch.backends.llvm.lanes.program import Gang
@@ -33,6 +36,7 @@ from autobatch.backends.llvm.lanes.reverse_blocks import TapedMachine
 from autobatch.backends.llvm.lanes.tape import Cotangents, Tape, Totals, accumulate
 from autobatch.backends.llvm.lanes.tensors import (
     Element,
+    Given,
     Indices,
     Memory,
     Tensor,
@@ -53,7 +57,7 @@ from autobatch.backends.llvm.lanes.writer import BYTES, HALVES, Number, Writer, 
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat
-from autobatch.ir.core import Apply, For, If, Instruction, Literal, Operand, Region, Value, While
+from autobatch.ir.core import Apply, For, If, Instruction, Literal, Operand, Region, Value, While, regions
 from autobatch.ir.elementwise import BY_NUMBER, INFINITE
 from autobatch.ir.leaf import Rule
 from autobatch.ir.masked import NO_LIMIT, Allowed, limit_of, may_have_failed
@@ -140,6 +144,12 @@ class _Reverse(Control):
         super().__init__(gang.w, gang.constant, partial(inner_gradient, gang))
         self.gang, self.found, self.unused, self.totals = gang, found, unused, totals
         self.records = False
+        self.chains: dict[Value, Chain] = {}
+        self.owned: dict[int, list[Chain]] = {}
+        """Of the loops that begin them, by identity, as are the instructions that change or read their arrays."""
+        self.changes: dict[int, Chain] = {}
+        self.marks: dict[int, list[tuple[Chain, str]]] = {}
+        """Of branches: how much had been written before them."""
         self.tapes: dict[int, Tape] = {}
         self.machines: dict[int, TapedMachine] = {}
         self.inner: dict[int, Environment] = {}
@@ -177,6 +187,67 @@ class _Reverse(Control):
             return self.recursion(instruction, [kept(self.w, self.read(x, env)) for x in instruction.operands])
         return super().instruction(instruction, env, mask)
 
+    # ---- arrays that loops change where they lie
+
+    def begin(self, loop: While | For) -> None:
+        """Give one memory to each array that a loop changes here and there, unless one around it has done so."""
+        self.end(loop)
+        if self.w.width > 1 or self.gang.warp is not None or self.w.f.interrupts is None:
+            return
+        for k, (x, a) in enumerate(zip(loop.init, args_of(loop), strict=True)):
+            versions = None if x in self.chains or a in self.chains else versions_of(loop, k)
+            if versions is None or not isinstance(a.type, Array):
+                continue
+            chain = Chain(self.gang, versions, a.type, self.records, a in self.found)
+            chain.begin()
+            self.owned.setdefault(id(loop), []).append(chain)
+            self.chains.update(dict.fromkeys(versions.values, chain))
+            self.changes.update((id(i), chain) for i in (*versions.writes, *versions.reads))
+            if chain.total is not None:
+                self.totals.memory.update(dict.fromkeys(versions.values, chain.total))
+
+    def end(self, loop: While | For) -> None:
+        for chain in self.owned.pop(id(loop), ()):
+            for v in chain.versions.values:
+                self.chains.pop(v, None)
+                self.totals.memory.pop(v, None)
+            for i in (*chain.versions.writes, *chain.versions.reads):
+                self.changes.pop(id(i), None)
+
+    def used(self, inside: Sequence[Region], loop: While | For | None = None) -> list[Chain]:
+        """Of such arrays with a log those that regions read, or that a loop carries."""
+        if not self.chains:
+            return []
+        values = [v for r in inside for v in free_values(r)] + list(args_of(loop) if loop else ())
+        found = (self.chains[v] for v in values if v in self.chains)
+        return [c for c in dict.fromkeys(found) if c.logs]
+
+    def apply(self, i: Apply, env: Environment, uses: dict[Value, int], arrays: Sequence[Any] = ()) -> None:
+        super().apply(i, env, uses, arrays)
+        if id(i) in self.changes and i.op.name in PLACES_READ and i.results[0] in env:
+            env[i.results[0]] = copied(self.w, env[i.results[0]])  # before the next change
+
+    def operands(self, i: Apply, env: Environment, arrays: Sequence[Any]) -> list[Tensor]:
+        found, chain = super().operands(i, env, arrays), self.changes.get(id(i))
+        if chain is not None and i.op.name in PLACES_WRITTEN:
+            found[0] = replace(found[0], given=Given(self.mask, chain.note if chain.logs else None))
+        return found
+
+    @contextmanager
+    def in_place(self, branch: If, env: Environment) -> Iterator[Mapping[int, InPlace]]:
+        yield {
+            k: InPlace(r, Variable(self.w, *shape_of(r.type), memory=self.chains[r].memory))
+            for k, r in enumerate(branch.results)
+            if r in self.chains
+        }
+
+    def taken(self, loop: While | For, number: int, x: Tensor, mask: Number | None) -> Memory | None:
+        return self.memory_of(args_of(loop)[number])
+
+    def memory_of(self, v: Value) -> Memory | None:
+        """The memory of all versions of an array, of which a value is one."""
+        return self.chains[v].memory if v in self.chains else None
+
     def recursion(self, i: Apply, xs: Sequence[Tensor]) -> list[Tensor]:
         if not self.records:
             return run_program(self.gang, i.op, xs, self.derivatives)
@@ -199,12 +270,24 @@ class _Reverse(Control):
         return [False] * len(loop.results)
 
     def branch(self, branch: If, env: Environment, mask: Number | None) -> list[Tensor]:
+        if self.records:
+            f = self.w.f
+            self.marks[id(branch)] = [(c, f.slot(0)) for c in self.used((branch.then, branch.orelse))]
+            for chain, slot in self.marks[id(branch)]:
+                f.set(slot, chain.mark())
         with self.recording(False):
             return super().branch(branch, env, mask)
 
+    def out(self, loop: While | For, carried: Sequence[Variable]) -> list[Tensor]:
+        pairs = zip(loop.results, carried, strict=True)
+        return [v.get() if r in self.chains else copied(self.w, v.own.get()) for r, v in pairs]
+
     def conditional(self, loop: While, env: Environment, mask: Number | None) -> list[Tensor]:
+        self.begin(loop)
         if not self.records:
-            return super().conditional(loop, env, mask)
+            found = super().conditional(loop, env, mask)
+            self.end(loop)
+            return found
         f, course = self.w.f, self.course(loop, env)
         alike = course if isinstance(course, Carried) else NOTHING
         carried = self.started(loop, env, alike=alike)
@@ -228,30 +311,39 @@ class _Reverse(Control):
         return [] if self.w.width == 1 else [scalar(mask)]
 
     def counted(self, loop: For, env: Environment, mask: Number | None) -> list[Tensor]:
+        self.begin(loop)
         if not self.records:
-            return super().counted(loop, env, mask)
+            found = super().counted(loop, env, mask)
+            self.end(loop)
+            return found
         f, alike = self.w.f, self.alike_in(loop, env)
         carried = self.started(loop, env, alike=alike)
         count = turns(loop)
         states = count if count <= MANY else math.isqrt(count - 1) + 1
         tape = self.tape(loop, carried, alike, Allowed(count, max(states, 2)))
-        with self.recording(False), counted_turns(self.w, loop) as turn, self.sharing(alike.inside):
+        with self.recording(False), counted_turns(self.w, loop, vectors=False) as turn, self.sharing(alike.inside):
             tape.put(turn, [v.get() for v in carried])
             args = [self.index(loop, turn), *(v.get() for v in carried)]
             set_all(self.w, carried, self.of_turn(carried, self.region(loop.body, args, dict(env), mask), mask))
             f.set(tape.turns, f.add(turn, 1))
-        return [copied(self.w, v.get()) for v in carried]
+        return self.out(loop, carried)
 
     def tape(self, loop: While | For, carried: Sequence[Variable], alike: Carried, allowed: Allowed) -> Tape:
         """Where the states of a loop are kept; of one whose lanes leave it one by one also which are in it."""
         side = self.w.width * self.gang.threads
-        found = Tape(self.w, self.w.f.slot(0), allowed, self.gang.threads, alike, [])
-        mask = [("bool", ())] if isinstance(loop, While) and self.w.width > 1 else []
-        for kind, shape in (*((v.dtype, v.shape) for v in carried), *mask):
+        found = Tape(self.w, self.w.f.slot(0), allowed, self.gang.threads, alike)
+        count = allowed.states * allowed.levels
+        mask = [("bool", (), None)] if isinstance(loop, While) and self.w.width > 1 else []
+        of = zip(carried, args_of(loop), strict=True)
+        for kind, shape, memory in (*((v.dtype, v.shape, self.memory_of(a)) for v, a in of), *mask):
+            if memory is not None:
+                found.memory.append(memory)
+                continue
             dtype = word(kind)
             many = math.prod(shape) * words(kind)
-            base = self.gang.memory(dtype, many * allowed.states * allowed.levels)
+            base = self.gang.memory(dtype, many * count)
             found.memory.append((base, kind, shape, many * BYTES[stored(dtype)] * side))
+        found.marks += [(chain, self.gang.memory("int64", count)) for chain in self.used(regions(loop), loop)]
         self.tapes[id(loop)] = found
         return found
 
@@ -261,7 +353,7 @@ class _Reverse(Control):
         """From the cotangents of what a region makes to those of what it reads. `env`: what its forward run left."""
         for i in reversed(region.body):
             cts = [total.take(r) if r in self.found else None for r in i.results]
-            if all(ct is None for ct in cts):
+            if all(ct is None for ct in cts) and not any(r in self.totals.memory for r in i.results):
                 continue
             match i:
                 case Apply(op=op) if op.name == "masked":
@@ -279,7 +371,7 @@ class _Reverse(Control):
                         total.add(i.operands[k], ct)
                 case Apply():
                     there = [ct for ct in cts if ct is not None]
-                    is_cut = not self.unused.isdisjoint(i.results)
+                    is_cut = bool(there) and not self.unused.isdisjoint(i.results)
                     for x, found in self.pull_leaf(i, env, cts):
                         total.add(x, self.without_unused(op, found, there) if is_cut else found)
                 case If():
@@ -293,6 +385,10 @@ class _Reverse(Control):
         """What an operation contributes to the cotangents of its operands."""
         if _is_quotient(i):
             return self.pull_quotient(i, env, cts)
+        if i.results[0] in self.totals.memory:
+            new, others = i.operands[PLACES_WRITTEN[i.op.name].new], [self.read(x, env) for x in i.operands[1:]]
+            written = self.changes[id(i)].pull(i, others)
+            return [(new, written)] if is_moving(new, self.found) else []
         if self.totals.reads(i):
             assert cts[0] is not None
             self.totals.add_read(i, [self.read(x, env) for x in i.operands[1:]], cts[0])
@@ -360,6 +456,8 @@ class _Reverse(Control):
     ) -> None:
         arms = (branch.then, branch.orelse)
         self.hold(arms, env)
+        for chain, slot in self.marks[id(branch)]:
+            chain.undo(self.w.f.get(slot))
         read = self.captured(arms, env)
         sums = self.variables(read)
         for v in sums:
@@ -403,8 +501,12 @@ class _Reverse(Control):
     ) -> None:
         f, body, tape = self.w.f, loop.body, self.tapes[id(loop)]
         self.hold([body, *([loop.condition] if isinstance(loop, While) else [])], env)
-        args = body.args[1:] if isinstance(loop, For) else body.args
-        moves = [k for k, x in enumerate(args) if x in self.found]
+        args = args_of(loop)
+        moves = [k for k, x in enumerate(args) if x in self.found and x not in self.totals.memory]
+        begun = [(k, c) for c in self.owned.get(id(loop), ()) for k, x in enumerate(args) if self.chains.get(x) is c]
+        totals = [(k, c.total) for k, c in begun if c.total is not None]
+        for k, whole in totals:
+            whole.fill(cts[k] or zeros(self.w, whole.dtype, whole.shape))
         read = self.captured([body], env)
         states, sums = self.variables([args[k] for k in moves]), self.variables(read)
         for v, k in zip(states, moves, strict=True):
@@ -418,6 +520,7 @@ class _Reverse(Control):
             turn = f.sub(f.get(left), 1)
             f.set(left, turn)
             self.restore(loop, env, tape, turn, mask)
+            tape.undo(turn)
             state, active = self.state(tape, turn, len(args), mask)
             below, own = dict(env), self.cotangents()
             index = [self.index(loop, turn)] if isinstance(loop, For) else []
@@ -438,6 +541,9 @@ class _Reverse(Control):
             total.add(loop.init[k], copied(self.w, v.get()))
         for x, v in zip(read, sums, strict=True):
             total.add(x, copied(self.w, v.get()))
+        self.end(loop)
+        for k, whole in totals:
+            total.add(loop.init[k], copied(self.w, whole.tensor))
 
     def state(self, tape: Tape, turn: str, count: int, mask: Number | None) -> tuple[list[Tensor], Number | None]:
         """What a loop carried before a turn, and the lanes that took it."""
@@ -458,14 +564,15 @@ class _Reverse(Control):
             return
         at = f.slot(0)
         f.set(at, first)
-        args = loop.body.args[1:] if isinstance(loop, For) else loop.body.args
-        carried = [Variable(self.w, *shape_of(a.type), k in tape.alike.numbers) for k, a in enumerate(args)]
+        args, alike = args_of(loop), tape.alike.numbers
+        carried = [Variable(self.w, *shape_of(a.type), k in alike, self.memory_of(a)) for k, a in enumerate(args)]
         goes_on = self.w.slot("bool")
         with (
             f.when(f.let(f"icmp ult i64 {first}, {turn}")),
             self.recording(False),
             self.sharing(tape.alike.inside),
         ):
+            tape.undo(first)
             state, active = self.state(tape, first, len(args), mask)
             set_all(self.w, carried, state)
             goes_on.set(active or self.w.constant(True, "bool"))

@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from autobatch.backends.llvm.lanes.by_number import convert
+from autobatch.backends.llvm.lanes.chains import Chain
 from autobatch.backends.llvm.lanes.indexing import PLACES_READ, add_all, add_read
 from autobatch.backends.llvm.lanes.ops import shape_of
 from autobatch.backends.llvm.lanes.tensors import Element, Indices, Memory, Tensor, Variable, kept, zeros
 from autobatch.backends.llvm.lanes.uniform import Carried
 from autobatch.backends.llvm.lanes.writer import HALVES, Number, Writer
 from autobatch.backends.llvm.machine_code import RefusedError
+from autobatch.backends.llvm.text import Function
 from autobatch.ir.core import Apply, Operand, Value
 from autobatch.ir.masked import Allowed
 from autobatch.ir.types import ROWS
@@ -105,14 +107,27 @@ class Tape:
     allowed: Allowed
     threads: int
     alike: Carried
-    memory: list[tuple[str, str, tuple[int, ...], int]]
-    """Of each that the loop carries: where its states begin, dtype, shape, and the bytes of a state."""
+    memory: list[tuple[str, str, tuple[int, ...], int] | Memory] = field(default_factory=list)
+    """Of each that the loop carries: where its states begin, dtype, shape, and the bytes of a state; or the memory of
+    all versions of an array."""
+    marks: list[tuple[Chain, str]] = field(default_factory=list)
+    """Of each such array that is read in the loop, where it is kept how much was written before a turn."""
 
     def slot(self, turn: str) -> str:
         """Where the state before a turn lies: at the level of its last digit that is not zero."""
-        f, states, levels = self.w.f, self.allowed.states, self.allowed.levels
+        states, levels = self.allowed.states, self.allowed.levels
         if levels == 1:
             return turn
+        if self.threads > 1:
+            return self._slot(self.w.f, turn)
+        inside, name = Function(""), f"autobatch_slot_{states}_{levels}"
+        inside.do(f"ret i64 {self._slot(inside, '%turn')}")
+        inside.head = f"internal i64 @{name}(i64 %turn) noinline nounwind memory(none)"
+        self.w.f.declare(str(inside))
+        return self.w.f.let(f"call i64 @{name}(i64 {turn})")
+
+    def _slot(self, f: Function, turn: str) -> str:
+        states, levels = self.allowed.states, self.allowed.levels
 
         def digit(level: int) -> str:
             unit = states ** (levels - 1 - level)
@@ -127,15 +142,34 @@ class Tape:
 
     def at(self, turn: str) -> list[Memory]:
         """The memory of the state before a turn."""
-        slot = self.slot(turn)
-        return [
-            Memory(self.w, self.w.f.at(base, self.w.f.mul(slot, size)), dtype, shape, threads=self.threads)
-            for base, dtype, shape, size in self.memory
-        ]
+        f, slot = self.w.f, self.slot(turn)
+
+        def memory(of: tuple[str, str, tuple[int, ...], int] | Memory) -> Memory:
+            if isinstance(of, Memory):
+                return of
+            base, dtype, shape, size = of
+            return Memory(self.w, f.at(base, f.mul(slot, size)), dtype, shape, threads=self.threads)
+
+        return list(map(memory, self.memory))
 
     def put(self, turn: str, state: Sequence[Tensor]) -> None:
         for memory, x in zip(self.at(turn), state, strict=True):
-            memory.fill(x)
+            if x.memory != memory:
+                memory.fill(x)
+        for (chain, _), memory in zip(self.marks, self.marked(turn), strict=True):
+            memory.write((), (Number(chain.mark(), "int64"),))
 
     def get(self, turn: str) -> list[Tensor]:
-        return [memory.final for memory in self.at(turn)]
+        return [
+            memory.tensor if isinstance(of, Memory) else memory.final
+            for of, memory in zip(self.memory, self.at(turn), strict=True)
+        ]
+
+    def marked(self, turn: str) -> list[Memory]:
+        f, slot = self.w.f, self.slot(turn) if self.marks else "0"
+        return [Memory(self.w, f.at(base, f.mul(slot, 8)), "int64", ()) for _, base in self.marks]
+
+    def undo(self, turn: str) -> None:
+        """Arrays that the loop changes are again what they were before a turn."""
+        for (chain, _), memory in zip(self.marks, self.marked(turn), strict=True):
+            chain.undo(memory.read(())[0].text)

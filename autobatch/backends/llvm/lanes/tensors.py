@@ -32,9 +32,11 @@ KEY = "key<fry>"
 
 @dataclass(frozen=True)
 class Given:
-    """The right to change an array where it lies, in the lanes of a mask; None: in all."""
+    """The right to change an array where it lies, in the lanes of a mask; None: in all. `note`: is told what is written
+    over."""
 
     mask: Number | None
+    note: Callable[[Indices, Element], None] | None = None
 
 
 @record

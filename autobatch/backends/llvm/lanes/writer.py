@@ -45,9 +45,9 @@ COMPLEX = {"complex64": "float32", "complex128": "float64"}
 """Complex numbers, and the dtype of their parts: two numbers each."""
 
 ROOM, STACK = 1 << 17, 1 << 20
-"""Bytes that arrays may have on the stack of a thread: of a program that XLA's threads run; and of any other, so much as
-the cache of a processor holds, of which one lane has further ones elsewhere. (There they are slower: LLVM does not know
-that no two are the same. Attention over 40 vectors 4.0 instead of 2.4 ms.)"""
+"""Bytes that arrays may have on the stack of a thread: of a program that XLA's threads run; and of any other, so much
+as the cache of a processor holds, of which one lane has further ones elsewhere. (There they are slower: LLVM does not
+know that no two are the same. Attention over 40 vectors 4.0 instead of 2.4 ms.)"""
 
 BYTES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "float": 4, "double": 8}
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.backends.llvm.lanes.chains import versions_of
 from autobatch.backends.llvm.lanes.indexing import PLACES_READ
 from autobatch.backends.llvm.lanes.ops import shape_of
 from autobatch.backends.llvm.lanes.program import MOST_SUMMED, Gang, Operand, Result, Rows, Signature
@@ -28,7 +29,7 @@ from autobatch.backends.llvm.text import Function
 from autobatch.backends.llvm.whole.code import Made, completed, direct, notice, refusal, widths
 from autobatch.backends.llvm.whole.estimate import all_regions
 from autobatch.backends.llvm.whole.region import Whole
-from autobatch.ir.core import Apply, Literal, Region, Value
+from autobatch.ir.core import Apply, For, Literal, Region, Value, While
 from autobatch.ir.core import Operand as Read
 from autobatch.ir.leaf import Rule
 from autobatch.ir.ops import own
@@ -59,6 +60,12 @@ class Derivative:
         inside = (i for r in all_regions(self.rule.op["region"]) for i in r.body if isinstance(i, Apply))
         return any(i.op.name in PLACES_READ and shape_of(i.operands[0].type) in made for i in inside)
 
+    @property
+    def changes_arrays(self) -> bool:
+        """Are there loops that change arrays here and there? One lane does not copy these (`lanes/chains.py`)."""
+        loops = (i for r in all_regions(self.rule.op["region"]) for i in r.body if isinstance(i, For | While))
+        return any(versions_of(i, k) is not None for i in loops for k in range(len(i.init)))
+
     def body(self, gang: Gang, xs: Sequence[Tensor], told: Told = lambda results: None) -> Sequence[Tensor | None]:
         """The cotangents of the rows of a gang. `told`: who wants to know the results of the function."""
         return pulled_back(gang, self.rule, xs, told, gang.totals)
@@ -84,9 +91,10 @@ def derivative_of(whole: Whole, sites: bool, output: int, wrt: Sequence[int]) ->
 def _written(whole: Whole, sites: bool, output: int, wrt: Sequence[int]) -> Made:
     found = derivative_of(whole, sites, output, wrt)
     refused: RefusedError | None = None
+    alone = found.reads_tables or found.changes_arrays
     for width in widths(whole):
-        if width > 1 and found.reads_tables:
-            continue  # each lane would have all of it
+        if width > 1 and alone:
+            continue  # each lane would have all of a table, or copy its arrays in each turn
         f = Function("")
         gang, failed = direct(f, width, found.signature), f.slot(0)
 

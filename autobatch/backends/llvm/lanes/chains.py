@@ -1,0 +1,265 @@
+"""Arrays that the turns of a loop change here and there, in derivatives of one lane: one memory for all versions of
+such an array, a log of what was written over, and one memory for the cotangents of all versions.
+
+    for %k do (%a):                                    forward                       backward
+      %b = dynamic_update_slice(%a, %x, %k)            log <- %k, M[%k]; M[%k] = %x    x̄ = C[%k]; C[%k] = 0
+      %y = dynamic_slice(%b, %j)                       %y = M[%j]                      C[%j] += ȳ
+      yield %b                                                                       M as before the turn, by the log
+
+So a turn costs what it reads and writes, not the size of the array. The versions follow one another: each is changed
+once, and read before that. (Operations in place under reverse differentiation: Griewank and Walther, Evaluating
+Derivatives, second edition, section 4.2.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from autobatch.backends.llvm.lanes import stacks
+from autobatch.backends.llvm.lanes.indexing import PLACES_READ, PLACES_WRITTEN
+from autobatch.backends.llvm.lanes.lifetimes import is_undefined, values_read
+from autobatch.backends.llvm.lanes.ops import shape_of
+from autobatch.backends.llvm.lanes.program import Gang
+from autobatch.backends.llvm.lanes.tensors import (
+    SMALL,
+    Element,
+    Indices,
+    Memory,
+    Tensor,
+    copied,
+    flat,
+    fresh,
+    over,
+    words,
+)
+from autobatch.backends.llvm.lanes.writer import Number, stored
+from autobatch.ir.core import Apply, For, If, Instruction, Region, Value, While, regions
+from autobatch.ir.types import Array
+
+LIBRARY = ("declare ptr @realloc(ptr, i64)", "declare void @free(ptr)")
+
+_GROW = """
+define internal i1 @autobatch_grow(ptr %log, i64 %height) noinline cold nounwind {{
+  %few = icmp ult i64 %height, {first}
+  %twice = shl i64 %height, 1
+  %room = select i1 %few, i64 {first}, i64 %twice
+  %bytes = shl i64 %room, 4
+  %held = load ptr, ptr %log
+  %larger = call ptr @realloc(ptr %held, i64 %bytes)
+  %none = icmp eq ptr %larger, null
+  br i1 %none, label %fail, label %grown
+fail:
+  ret i1 true
+grown:
+  store ptr %larger, ptr %log
+  %place = getelementptr i8, ptr %log, i64 8
+  store i64 %room, ptr %place
+  ret i1 false
+}}
+"""
+
+_UNDO = """
+define internal void @autobatch_undo_{of}(ptr %log, i64 %mark, ptr %memory) noinline nounwind {{
+entry:
+  %height.place = getelementptr i8, ptr %log, i64 16
+  %top = load i64, ptr %height.place
+  %stack = load ptr, ptr %log
+  br label %next
+next:
+  %height = phi i64 [ %top, %entry ], [ %below, %pop ]
+  %some = icmp ugt i64 %height, %mark
+  br i1 %some, label %pop, label %done
+pop:
+  %below = sub i64 %height, 1
+  %entry.at = shl i64 %below, 4
+  %here = getelementptr i8, ptr %stack, i64 %entry.at
+  %place = load i64, ptr %here
+  %value = getelementptr i8, ptr %here, i64 8
+  %old = load {of}, ptr %value
+  %target = getelementptr {of}, ptr %memory, i64 %place
+  store {of} %old, ptr %target
+  br label %next
+done:
+  store i64 %height, ptr %height.place
+  ret void
+}}
+"""
+"""A log is the address of its entries, how many there is room for, and how many there are; an entry a place and what
+was there. `grow` is true where there is no memory for more."""
+
+
+@dataclass
+class Versions:
+    """The versions of an array that a loop carries, and what changes it or reads of it."""
+
+    values: set[Value] = field(default_factory=set)
+    writes: list[Apply] = field(default_factory=list)
+    reads: list[Apply] = field(default_factory=list)
+
+    def through(self, region: Region, now: Value) -> Value | None:
+        """The last version in a region that begins with one; None where something else becomes of the array."""
+        last: Value | None = now
+        for i in region.body:
+            if last is not None:
+                last = self.behind(i, last)
+        return last
+
+    def behind(self, i: Instruction, now: Value) -> Value | None:
+        """The version behind an instruction."""
+        read = self.values.intersection(values_read(i))
+        if not read:
+            return now
+        if read != {now}:
+            return None
+        match i:
+            case Apply(op=op) if op.name == "masked":
+                return self.behind_masked(i, now)
+            case Apply(op=op, operands=xs, results=results) if now not in xs[1:]:
+                if op.name in PLACES_WRITTEN and PLACES_WRITTEN[op.name].once(i):
+                    self.writes.append(i)
+                    return self.add(results[0])
+                self.reads.append(i)
+                return now if op.name in PLACES_READ else None
+            case If():
+                return self.behind_branch(i, now)
+            case While() | For():
+                return self.behind_loop(i, now)
+            case _:
+                return None
+
+    def add(self, version: Value) -> Value:
+        self.values.add(version)
+        return version
+
+    def behind_masked(self, i: Apply, now: Value) -> Value | None:
+        inner: Region = i.op["region"]
+        args = [a for a, x in zip(inner.args, i.operands, strict=True) if x == now]
+        if len(args) != 1:
+            return None
+        last = self.through(inner, self.add(args[0]))
+        return self.yielded([inner], [last], i.results, now, args[0])
+
+    def behind_branch(self, i: If, now: Value) -> Value | None:
+        arms = (i.then, i.orelse)
+        return self.yielded(arms, [self.through(arm, now) for arm in arms], i.results, now, now)
+
+    def yielded(
+        self, inside: Sequence[Region], last: Sequence[Value | None], results: Sequence[Value], now: Value, begin: Value
+    ) -> Value | None:
+        """The version behind regions that end with these, of which one runs."""
+        which = {k for r in inside for k, x in enumerate(r.results) if x in self.values}
+        if not which:
+            return now if all(x == begin for x in last) else None
+        if len(which) > 1:
+            return None
+        (k,) = which
+        ends = zip(inside, last, strict=True)
+        fits = all(x is not None and (r.results[k] == x or is_undefined(r.results[k], r)) for r, x in ends)
+        return self.add(results[k]) if fits else None
+
+    def behind_loop(self, i: While | For, now: Value) -> Value | None:
+        begun = [k for k, x in enumerate(i.init) if x == now]
+        if not begun:
+            same = all(self.through(r, now) == now and self.values.isdisjoint(_values(r.results)) for r in regions(i))
+            return now if same else None
+        alone = len(begun) == 1 and self.in_loop(i, begun[0])
+        return self.add(i.results[begun[0]]) if alone else None
+
+    def in_loop(self, loop: While | For, k: int) -> bool:
+        """Are the values of what a loop carries versions of one array?"""
+        if isinstance(loop, While):
+            asked = self.add(loop.condition.args[k])
+            if self.through(loop.condition, asked) != asked or asked in loop.condition.results:
+                return False
+        last = self.through(loop.body, self.add(args_of(loop)[k]))
+        kept = [j for j, x in enumerate(loop.body.results) if x in self.values]
+        return last is not None and kept == [k] and loop.body.results[k] == last
+
+
+def args_of(loop: While | For) -> tuple[Value, ...]:
+    """The arguments of a body that are what the loop carries."""
+    return loop.body.args[1:] if isinstance(loop, For) else loop.body.args
+
+
+def _values(xs: Iterable[object]) -> set[Value]:
+    return {x for x in xs if isinstance(x, Value)}
+
+
+def versions_of(loop: While | For, k: int) -> Versions | None:
+    """Of an array that a loop carries, where it changes it here and there and does nothing else with it."""
+    type = args_of(loop)[k].type
+    if not isinstance(type, Array) or math.prod(type.shape) <= SMALL or words(shape_of(type)[0]) != 1:
+        return None
+    found = Versions()
+    return found if found.in_loop(loop, k) and found.writes else None
+
+
+class Chain:
+    """The memory of such an array. `logs`: it is differentiated; `moves`: so that it has cotangents."""
+
+    def __init__(self, gang: Gang, versions: Versions, type: Array, logs: bool, moves: bool) -> None:
+        self.w, self.f, self.versions, self.logs = gang.w, gang.w.f, versions, logs
+        self.memory = fresh(self.w, *shape_of(type))
+        self.total = fresh(self.w, *shape_of(type)) if logs and moves else None
+        self.of = stored(self.memory.dtype)
+        if logs:
+            self.log = self.f.cleared_slot("[3 x i64]", "zeroinitializer")
+            for text in (*LIBRARY, _GROW.format(first=stacks.FIRST), _UNDO.format(of=self.of)):
+                self.f.declare(text)
+            gang.behind.append(lambda: self.f.do(f"call void @free(ptr {self.f.load('ptr', self.log)})"))
+
+    def begin(self) -> None:
+        if self.logs:
+            self.f.do(f"store i64 0, ptr {self.f.at(self.log, 16)}")
+
+    def mark(self) -> str:
+        """How much has been written so far."""
+        return self.f.load("i64", self.log, 16)
+
+    def note(self, index: Indices, old: Element) -> None:
+        """What is written over."""
+        f, full, failed, on = self.f, *(self.f.name(stem) for stem in ("full", "failed", "noted"))
+        assert f.interrupts is not None
+        height = self.mark()
+        f.branch(f.let(f"icmp uge i64 {height}, {f.load('i64', self.log, 8)}"), full, on, rarely=True)
+        f.block(full, falls=False)
+        f.branch(f.let(f"call i1 @autobatch_grow(ptr {self.log}, i64 {height})"), failed, on)
+        f.block(failed, falls=False)
+        f.interrupts.give_up()
+        f.block(on, falls=False)
+        entry = f.at(f.load("ptr", self.log), f.let(f"shl i64 {height}, 4"))
+        place = Number(str(flat(self.w, index, self.memory.shape)), "int64")
+        Memory(self.w, entry, "int64", ()).write((), (place,))
+        Memory(self.w, f.at(entry, 8), self.memory.dtype, ()).write((), old)
+        f.do(f"store i64 {f.add(height, 1)}, ptr {f.at(self.log, 16)}")
+
+    def undo(self, mark: str) -> None:
+        """What was there when so much had been written."""
+        self.f.do(f"call void @autobatch_undo_{self.of}(ptr {self.log}, i64 {mark}, ptr {self.memory.pointer})")
+
+    def pull(self, i: Apply, others: Sequence[Tensor]) -> Tensor:
+        """The cotangent of what an instruction has written; what was there before has none."""
+        assert self.total is not None
+        total, w, written = self.total, self.w, PLACES_WRITTEN[i.op.name]
+        new = others[written.new - 1]
+        places = written.places(w, i.op, total.shape, others)
+
+        def where(index: Indices) -> tuple[Indices, Number | None]:
+            found, inside = places(index)
+            return tuple(x for x in found if not isinstance(x, Number)), inside
+
+        def one(index: Indices) -> Element:
+            at, inside = where(index)
+            (found,) = total.read(at)
+            return (found if inside is None else w.select(inside, found, w.constant(0, found.dtype)),)
+
+        def clear(index: Indices) -> None:
+            at, inside = where(index)
+            none = w.constant(0, total.dtype)
+            total.write(at, (none if inside is None else w.select(inside, none, total.read(at)[0]),))
+
+        found = copied(w, Tensor(total.dtype, new.shape, one))
+        over(w, new.shape, clear)
+        return found
