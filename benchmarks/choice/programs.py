@@ -432,6 +432,17 @@ def diffused(x: float) -> float:
     return sum(heat)
 
 
+def aligned(a: Any, b: Any) -> Any:
+    """The alignment of two sequences, as a table."""
+    n = len(a)
+    cost = jnp.zeros((n + 1, n + 1))
+    for i in range(n):
+        for j in range(n):
+            least = jnp.minimum(cost[i, j + 1], cost[i + 1, j]) + 1.0
+            cost = cost.at[i + 1, j + 1].set(jnp.minimum(least, cost[i, j] + jnp.abs(a[i] - b[j])))
+    return cost[n, n]
+
+
 def swapped(x: float) -> float:
     """Bubble sort."""
     found = [math.sin(x * 7 * k * k) for k in range(8)]
@@ -519,6 +530,8 @@ def cases(rows: int) -> Iterator[Case]:
         yield Case(f"sort {d}", ordered, 0, (array(rows, d),))
     for f in (diffused, swapped, eliminated, attracted):
         yield Case(f.__name__, f, 0, (array(rows),), 0)
+    for d in (8, 32):
+        yield Case(f"aligned {d}", aligned, 0, (array(rows, d), array(rows, d)), 0)
     yield Case("filtered", filtered, (None, 0), (jnp.asarray([[1.0, 0.1], [0.0, 1.0]]), array(rows, 16)), 0)
     yield Case("nearest", nearest, (None, 0), (array(20, 8), array(rows, 8)))
     yield Case("searched", searched, (None, 0), (jnp.sort(array(1000)), array(rows)))

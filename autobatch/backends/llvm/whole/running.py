@@ -94,6 +94,7 @@ class Executable:
         self.reads = [Form.of(x) for x in self.operands]
         self.writes = [Form.of(x) for x in self.results]
         self.sums = [k for k, x in enumerate(self.writes) if x.summed]
+        self.of_columns = [(k, x.column) for k, x in enumerate(self.results) if x.column is not None]
         self.seldom = any(x.seldom for x in self.results)
         self.pace = 0.0
         """Nanoseconds that a row took in the last call."""
@@ -125,11 +126,10 @@ class Executable:
         failed = self.run(given, out, rows, threads)
         if self.seldom and not failed:
             zeros.give_back(out[-1])
-        for k, (result, form) in enumerate(zip(self.results, self.writes, strict=True)):
-            if form.summed:
-                out[k] = _total(out[k])
-            elif result.column is not None:
-                out[k] = out[k][: len(whole[result.column])]
+        for k in self.sums:
+            out[k] = _total(out[k])
+        for k, column in self.of_columns:
+            out[k] = out[k][: len(whole[column])]
         return out, failed
 
     def shapes(self, operands: Sequence[Any], rows: int) -> list[tuple[int, ...]]:
