@@ -140,19 +140,6 @@ class DataPlan:
         object.__setattr__(made, "kept", self.kept)  # what has been found out holds for both, and is found out once
         return made
 
-    def shared_rows(self) -> dict[int, Ints]:
-        """By space: numbers that say which rows are one. Rows of different examples, also of copies of one, have
-        different numbers where rows are shared within examples only."""
-        held = {**self.numbers, **self.equal}
-        if self.share == "batch":
-            return held
-        base = {d.space: d.base for d in self.request.distinct}
-        made = {}
-        for space, numbers in held.items():
-            example = np.repeat(np.arange(self.count), np.diff(self.starts[base.get(space, space)]))
-            made[space] = numbers * max(1, self.count) + example
-        return made
-
     def rows(self, space: int) -> int:
         return int(self.starts[space][-1])
 

@@ -29,7 +29,8 @@ from autobatch.backends.llvm.lanes.tensors import (
     set_all,
 )
 from autobatch.backends.llvm.lanes.uniform import last_calls, yielded
-from autobatch.backends.llvm.lanes.writer import Number, Writer
+from autobatch.backends.llvm.lanes.writer import ROOM, Number, Writer
+from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.llvm.text import Function as Text
 from autobatch.ir.core import (
     Apply,
@@ -123,6 +124,8 @@ class _Activation(Regions):
         self.run(held, xs, lanes_of(w, "%mask"))
         self.leave(of)
         self.all.gang.scratch = self.gang.scratch
+        if w.width > 1 and w.reserved > ROOM:  # each call has it anew
+            raise RefusedError(f"a call needs {w.reserved:,} bytes for its arrays, more than {ROOM:,}")
         self.all.gang.w.reserved = max(self.all.gang.w.reserved, w.reserved)
         for write in self.gang.behind:
             write()
