@@ -10,7 +10,6 @@ import autobatch as ab
 from autobatch.backends.llvm.lanes import reverse, stacks
 from autobatch.backends.llvm.lanes.chains import versions_of
 from autobatch.backends.llvm.whole import code
-from autobatch.ir.core import For, While, walk
 from tests.backends.whole.in_place import SIZE, of_stores
 
 pytestmark = pytest.mark.cpu
@@ -57,10 +56,11 @@ def chained(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(k, marks=pytest.mark.long) for k in range(4, 40))])
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(k, marks=pytest.mark.long) for k in range(4, 28))])
 def test_the_same_as_with_copies(seed, tmp_path, chained, monkeypatch):
     function = drawn(seed, tmp_path)
     found = gradients(function, *given(), argnums=(0, 1, 2))
+    assert chained
     monkeypatch.setattr(reverse, "versions_of", lambda *args: None)
     for x, y in zip(found, gradients(function, *given(), argnums=(0, 1, 2)), strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
@@ -120,12 +120,6 @@ def test_like_xla(function, chained):
     wanted = ab.grad(ab.batched(function, backend="xla"), argnums=(0, 1))(a, b)
     for x, y in zip(found, wanted, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
-
-
-def loops(function, *arguments):
-    whole = ab.batched(function, backend="llvm").lower(*arguments)
-    module = whole.compile().program.compiled.native.whole.region
-    return [i for i in walk(module) if isinstance(i, For | While)]
 
 
 def whole_array_read(a, b):

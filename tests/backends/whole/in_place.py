@@ -54,10 +54,15 @@ def _stores(draw: random.Random, depth: int) -> Iterator[str]:
             yield from (f"    {line}" for line in _stores(draw, depth + 1))
 
 
-def _store(draw: random.Random) -> str:
+def _names(draw: random.Random, most: int, *more: str) -> tuple[str, str, str, int, int, int]:
+    """Two arrays, a place, and of two slices where they begin and how long they are: at most so many."""
     to, of = draw.choice("ab"), draw.choice("ab")
-    place = draw.choice([str(draw.randrange(SIZE)), "k", f"(k + {draw.randrange(SIZE)}) % {SIZE}", f"(k + n) % {SIZE}"])
-    low, other, n = draw.randrange(8), draw.randrange(8), draw.randint(2, 6)
+    place = draw.choice([str(draw.randrange(SIZE)), "k", f"(k + {draw.randrange(SIZE)}) % {SIZE}", *more])
+    return to, of, place, draw.randrange(8), draw.randrange(8), draw.randint(2, most)
+
+
+def _store(draw: random.Random) -> str:
+    to, of, place, low, other, n = _names(draw, 6, f"(k + n) % {SIZE}")
     return draw.choice(
         [
             f"{to} = {to}.at[{place}].set(s)",
@@ -115,9 +120,7 @@ def _indented(draw: random.Random, depth: int, loops: str) -> Iterator[str]:
 
 
 def _statement(draw: random.Random) -> str:
-    to, of = draw.choice("ab"), draw.choice("ab")
-    place = draw.choice([str(draw.randrange(SIZE)), "k", f"(k + {draw.randrange(SIZE)}) % {SIZE}"])
-    low, other, n = draw.randrange(8), draw.randrange(8), draw.randint(2, 12)
+    to, of, place, low, other, n = _names(draw, 12)
     return draw.choice(
         [
             f"{to} = {of}.at[{place}].set(s)",

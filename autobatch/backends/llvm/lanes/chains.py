@@ -17,16 +17,15 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from autobatch.backends.llvm.lanes import stacks
 from autobatch.backends.llvm.lanes.indexing import PLACES_READ, PLACES_WRITTEN
 from autobatch.backends.llvm.lanes.lifetimes import is_undefined, values_read
 from autobatch.backends.llvm.lanes.ops import shape_of
 from autobatch.backends.llvm.lanes.program import Gang
+from autobatch.backends.llvm.lanes.stacks import Growing
 from autobatch.backends.llvm.lanes.tensors import (
     SMALL,
     Element,
     Indices,
-    Memory,
     Tensor,
     copied,
     flat,
@@ -38,34 +37,12 @@ from autobatch.backends.llvm.lanes.writer import Number, stored
 from autobatch.ir.core import Apply, For, If, Instruction, Region, Value, While, regions
 from autobatch.ir.types import Array
 
-LIBRARY = ("declare ptr @realloc(ptr, i64)", "declare void @free(ptr)")
-
-_GROW = """
-define internal i1 @autobatch_grow(ptr %log, i64 %height) noinline cold nounwind {{
-  %few = icmp ult i64 %height, {first}
-  %twice = shl i64 %height, 1
-  %room = select i1 %few, i64 {first}, i64 %twice
-  %bytes = shl i64 %room, 4
-  %held = load ptr, ptr %log
-  %larger = call ptr @realloc(ptr %held, i64 %bytes)
-  %none = icmp eq ptr %larger, null
-  br i1 %none, label %fail, label %grown
-fail:
-  ret i1 true
-grown:
-  store ptr %larger, ptr %log
-  %place = getelementptr i8, ptr %log, i64 8
-  store i64 %room, ptr %place
-  ret i1 false
-}}
-"""
+ENTRY = 16
+"""Bytes of an entry of a log: a place, and what was there."""
 
 _UNDO = """
-define internal void @autobatch_undo_{of}(ptr %log, i64 %mark, ptr %memory) noinline nounwind {{
+define internal void @autobatch_undo_{of}(ptr %log, i64 %top, i64 %mark, ptr %memory) noinline nounwind {{
 entry:
-  %height.place = getelementptr i8, ptr %log, i64 16
-  %top = load i64, ptr %height.place
-  %stack = load ptr, ptr %log
   br label %next
 next:
   %height = phi i64 [ %top, %entry ], [ %below, %pop ]
@@ -73,8 +50,8 @@ next:
   br i1 %some, label %pop, label %done
 pop:
   %below = sub i64 %height, 1
-  %entry.at = shl i64 %below, 4
-  %here = getelementptr i8, ptr %stack, i64 %entry.at
+  %at = mul i64 %below, {entry}
+  %here = getelementptr i8, ptr %log, i64 %at
   %place = load i64, ptr %here
   %value = getelementptr i8, ptr %here, i64 8
   %old = load {of}, ptr %value
@@ -82,12 +59,9 @@ pop:
   store {of} %old, ptr %target
   br label %next
 done:
-  store i64 %height, ptr %height.place
   ret void
 }}
 """
-"""A log is the address of its entries, how many there is room for, and how many there are; an entry a place and what
-was there. `grow` is true where there is no memory for more."""
 
 
 @dataclass
@@ -203,41 +177,30 @@ class Chain:
         self.w, self.f, self.versions, self.logs = gang.w, gang.w.f, versions, logs
         self.memory = fresh(self.w, *shape_of(type))
         self.total = fresh(self.w, *shape_of(type)) if logs and moves else None
-        self.of = stored(self.memory.dtype)
         if logs:
-            self.log = self.f.cleared_slot("[3 x i64]", "zeroinitializer")
-            for text in (*LIBRARY, _GROW.format(first=stacks.FIRST), _UNDO.format(of=self.of)):
-                self.f.declare(text)
-            gang.behind.append(lambda: self.f.do(f"call void @free(ptr {self.f.load('ptr', self.log)})"))
-
-    def begin(self) -> None:
-        if self.logs:
-            self.f.do(f"store i64 0, ptr {self.f.at(self.log, 16)}")
+            self.log, self.height = Growing(gang, ENTRY), self.f.slot(0)
 
     def mark(self) -> str:
         """How much has been written so far."""
-        return self.f.load("i64", self.log, 16)
+        return self.f.get(self.height)
 
     def note(self, index: Indices, old: Element) -> None:
         """What is written over."""
-        f, full, failed, on = self.f, *(self.f.name(stem) for stem in ("full", "failed", "noted"))
+        f, height = self.f, self.mark()
         assert f.interrupts is not None
-        height = self.mark()
-        f.branch(f.let(f"icmp uge i64 {height}, {f.load('i64', self.log, 8)}"), full, on, rarely=True)
-        f.block(full, falls=False)
-        f.branch(f.let(f"call i1 @autobatch_grow(ptr {self.log}, i64 {height})"), failed, on)
-        f.block(failed, falls=False)
-        f.interrupts.give_up()
-        f.block(on, falls=False)
-        entry = f.at(f.load("ptr", self.log), f.let(f"shl i64 {height}, 4"))
+        self.log.ensure(height, f.interrupts.give_up)
         place = Number(str(flat(self.w, index, self.memory.shape)), "int64")
-        Memory(self.w, entry, "int64", ()).write((), (place,))
-        Memory(self.w, f.at(entry, 8), self.memory.dtype, ()).write((), old)
-        f.do(f"store i64 {f.add(height, 1)}, ptr {f.at(self.log, 16)}")
+        self.log.place(height, 0, "int64", ()).write((), (place,))
+        self.log.place(height, 8, self.memory.dtype, ()).write((), old)
+        f.set(self.height, f.add(height, 1))
 
     def undo(self, mark: str) -> None:
         """What was there when so much had been written."""
-        self.f.do(f"call void @autobatch_undo_{self.of}(ptr {self.log}, i64 {mark}, ptr {self.memory.pointer})")
+        f, of = self.f, stored(self.memory.dtype)
+        f.declare(_UNDO.format(of=of, entry=ENTRY))
+        where = f"ptr {self.log.held()}, i64 {self.mark()}, i64 {mark}, ptr {self.memory.pointer}"
+        f.do(f"call void @autobatch_undo_{of}({where})")
+        f.set(self.height, mark)
 
     def pull(self, i: Apply, others: Sequence[Tensor]) -> Tensor:
         """The cotangent of what an instruction has written; what was there before has none."""

@@ -199,7 +199,6 @@ class _Reverse(Control):
             if versions is None or not isinstance(a.type, Array):
                 continue
             chain = Chain(self.gang, versions, a.type, self.records, a in self.found)
-            chain.begin()
             self.owned.setdefault(id(loop), []).append(chain)
             self.chains.update(dict.fromkeys(versions.values, chain))
             self.changes.update((id(i), chain) for i in (*versions.writes, *versions.reads))

@@ -53,7 +53,7 @@ class Growing:
 
     def ensure(self, height: str, leave: Leave) -> None:
         f = self.f
-        with f.when(f.let(f"icmp uge i64 {height}, {f.get(self.room)}")):
+        with f.when(f.let(f"icmp uge i64 {height}, {f.get(self.room)}"), rarely=True):
             few = f.let(f"icmp ult i64 {height}, {FIRST}")
             room = f.let(f"select i1 {few}, i64 {FIRST}, i64 {f.mul(height, 2)}")
             larger = f.let(f"call ptr @realloc(ptr {self.held()}, i64 {f.mul(room, self.entry)})")
