@@ -27,7 +27,7 @@ from autobatch.frontend.layouts import Layout, RecordLayout, leaf_types, rebuild
 from autobatch.frontend.list_heap import hold
 from autobatch.frontend.rebinding import rebind
 from autobatch.frontend.sequences import length
-from autobatch.frontend.sources import changed, stores
+from autobatch.frontend.sources import changed, nodes_in, stores
 from autobatch.frontend.state import Ended, State
 from autobatch.frontend.views import by_nodes_of, graph_of_nodes, is_plain, is_set_whole
 from autobatch.ir.core import Operand
@@ -41,7 +41,7 @@ def appended_lists(body: Sequence[ast.stmt], key: str | None = None) -> list[str
     plain = [b for b in body if appended(b, key) is None]
     if len(set(lists)) != len(lists):
         return []
-    if any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for b in body for n in ast.walk(b)):
+    if any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for b in body for n in nodes_in(b)):
         return []
     if any(_mentions(b, name) for b in (*plain, *(x for _, x in appends)) for name in lists):
         return []
@@ -93,7 +93,7 @@ def appended_list(s: State, node: ast.For, found: v.Lazy) -> bool:
         return False
     if any(_mentions(b, n) for b in (*shape.before, *tests) for n in lists):
         return False
-    if any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for b in shape.before for n in ast.walk(b)):
+    if any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for b in shape.before for n in nodes_in(b)):
         return False
     pairs = [(b, appended(b, shape.key)) for b in shape.inside]
     plain = [*shape.before, *(b for b, pair in pairs if pair is None)]
@@ -205,14 +205,14 @@ def appended(node: ast.stmt, key: str | None = None) -> tuple[str, ast.expr] | N
 
 
 def _mentions(node: ast.AST, name: str) -> bool:
-    return any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(node))
+    return any(isinstance(n, ast.Name) and n.id == name for n in nodes_in(node))
 
 
 def _read_first(body: Sequence[ast.stmt], name: str) -> bool:
     """May a turn read the variable before it sets it? Then it hands something on from turn to turn."""
     for statement in body:
         reads = any(
-            isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load) for n in ast.walk(statement)
+            isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load) for n in nodes_in(statement)
         )
         if reads or (isinstance(statement, ast.AugAssign) and _mentions(statement.target, name)):
             return True

@@ -19,7 +19,7 @@ from autobatch.frontend import list_heap
 from autobatch.frontend import values as v
 from autobatch.frontend.iterators import VIEWS, changed_list, changed_name, given_names, is_iterator
 from autobatch.frontend.scopes import shown
-from autobatch.frontend.sources import ORDERED, stores
+from autobatch.frontend.sources import ORDERED, nodes_in, stores
 from autobatch.frontend.state import State
 from autobatch.frontend.tables import is_dict
 
@@ -43,7 +43,7 @@ class Read:
 def changes_own_list(s: State, node: ast.For, name: str) -> bool:
     """Do the turns of a loop change the list of a variable, elsewhere than at the element of the turn?"""
     names, own = _with_aliases(s, {name}), _counter(node)
-    parts = (x for inner in node.body for x in ast.walk(inner))
+    parts = (x for inner in node.body for x in nodes_in(inner))
     return any(changed_list(x, own) in names and not _leaves(node, x) for x in parts)
 
 
@@ -53,7 +53,7 @@ def refuse_changes(s: State, node: ast.For) -> None:
     lists, named = _with_aliases(s, read.lists), _with_aliases(s, read.named)
     lists -= {n for n in lists if n in s.env and _is_dict(s.env[n].value)}  # those fail as Python's do
     own = _counter(node)
-    for part in (x for inner in node.body for x in ast.walk(inner)):
+    for part in (x for inner in node.body for x in nodes_in(inner)):
         if (name := changed_list(part, own)) in lists and not _leaves(node, part):
             cure = f"loop over a copy, list({shown(name or '')}), or over indices with `while`"
             _refuse(s, name, "a loop runs over it", cure)
@@ -73,7 +73,7 @@ def refuse_other_items(s: State, node: ast.For) -> None:
             return
     own = node.target.elts[0] if kind == "items" and isinstance(node.target, ast.Tuple) else None
     key = own.id if isinstance(own, ast.Name) and own.id not in stores(*node.body) else None
-    for part in (x for inner in node.body for x in ast.walk(inner)):
+    for part in (x for inner in node.body for x in nodes_in(inner)):
         match part:
             case ast.Subscript(value=ast.Name(id=held), slice=index, ctx=ast.Store()) if held in names:
                 if isinstance(index, ast.Name) and index.id == key:
@@ -93,7 +93,7 @@ def refuse_other_items(s: State, node: ast.For) -> None:
 def refuse_changed_arguments(s: State, node: ast.For) -> None:
     """Refuse a loop over a generator that changes a list which the generator was given."""
     given = _with_aliases(s, given_names(node.iter))
-    for part in (x for inner in node.body for x in ast.walk(inner)):
+    for part in (x for inner in node.body for x in nodes_in(inner)):
         if (name := changed_list(part, None)) in given and not _leaves(node, part):
             _refuse(s, name, "a generator runs that was given it", f"give it list({shown(name)})")
 
@@ -101,7 +101,7 @@ def refuse_changed_arguments(s: State, node: ast.For) -> None:
 def changed_by_calls(s: State, node: ast.For) -> str | None:
     """What a loop runs over that functions change which its turns call. What these change is known behind it."""
     read = _read(s, node.iter)
-    for part in (x for inner in node.body for x in ast.walk(inner)):
+    for part in (x for inner in node.body for x in nodes_in(inner)):
         if (name := _changed_by_call(s, part, read)) is not None and not _leaves(node, part):
             return name
     return None
@@ -119,7 +119,7 @@ def refuse_calls_of_elements(s: State, generators: Sequence[ast.comprehension], 
     for generator in generators:
         read |= _read(s, generator.iter)
     parts = [*elements, *(x for g in generators for x in g.ifs)]
-    for part in (x for inner in parts for x in ast.walk(inner)):
+    for part in (x for inner in parts for x in nodes_in(inner)):
         if (name := _changed_by_call(s, part, read)) is not None:
             _refuse(s, name, "a comprehension runs over it", "run over a copy: list(...)")
 
@@ -247,7 +247,7 @@ def _counter(node: ast.For) -> str | None:
             target=ast.Tuple(elts=[ast.Name(id=counter), _]),
             iter=ast.Call(func=ast.Name(id="enumerate"), args=[_], keywords=[]),
         ):
-            assigned = [x for inner in node.body for x in ast.walk(inner) if changed_name(x) == counter]
+            assigned = [x for inner in node.body for x in nodes_in(inner) if changed_name(x) == counter]
             return None if assigned else counter
         case _:
             return None

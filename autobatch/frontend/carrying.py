@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 from autobatch.frontend import heaps, raising
 from autobatch.frontend import values as v
@@ -17,8 +19,8 @@ from autobatch.frontend.growth import linked
 from autobatch.frontend.heap import refused_without_memory
 from autobatch.frontend.identity import containers
 from autobatch.frontend.joins import as_array, common, common_layouts, convert, level, stored
-from autobatch.frontend.layouts import Layout, ListingLayout, UnsetLayout, layout_of, leaf_types, rebuild
-from autobatch.frontend.sources import changed, stores
+from autobatch.frontend.layouts import Layout, ListingLayout, NotStored, UnsetLayout, layout_of, leaf_types, rebuild
+from autobatch.frontend.sources import changed, nodes_in, stores
 from autobatch.frontend.state import BROKE, RESULT, RETURNED, State
 from autobatch.frontend.tables import has_default
 from autobatch.frontend.unify import is_static_set
@@ -49,6 +51,7 @@ class Layouts(dict[str, Layout]):
 Aliases = Sequence[tuple[str, str]]
 
 
+@lru_cache(maxsize=4096)
 def leaves_early(node: ast.AST, inner: bool = False) -> bool:
     """Is there a `break` of this loop, or a `return`?"""
     match node:
@@ -81,7 +84,7 @@ def breaks(node: ast.AST) -> bool:
 
 def read_of_default(s: State, *nodes: ast.AST) -> list[str]:
     """The variables whose `defaultdict` statements read, which makes values for its keys."""
-    items = (n.value for x in nodes for n in ast.walk(x) if isinstance(n, ast.Subscript))
+    items = (n.value for x in nodes for n in nodes_in(x) if isinstance(n, ast.Subscript))
     found = dict.fromkeys(x.id for x in items if isinstance(x, ast.Name))
     return [n for n in found if n in s.env and has_default(s.env[n].value)]
 
@@ -119,7 +122,7 @@ def _flow(body: Sequence[ast.stmt], name: str) -> tuple[bool, bool]:
 
 
 def _loads(node: ast.AST, name: str) -> bool:
-    return any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load) for n in ast.walk(node))
+    return any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load) for n in nodes_in(node))
 
 
 def carried_names(s: State, node: Loop) -> list[str]:
@@ -226,8 +229,8 @@ def aliases_of(s: State, node: Loop) -> Aliases:
 
 def _assigned_again(body: Sequence[ast.stmt]) -> frozenset[str]:
     """The variables that statements assign otherwise than by `x += y`, which changes a list or set in place."""
-    augmented = {id(n.target) for b in body for n in ast.walk(b) if isinstance(n, ast.AugAssign)}
-    plain = (n for b in body for n in ast.walk(b) if isinstance(n, ast.Name) and id(n) not in augmented)
+    augmented = {id(n.target) for b in body for n in nodes_in(b) if isinstance(n, ast.AugAssign)}
+    plain = (n for b in body for n in nodes_in(b) if isinstance(n, ast.Name) and id(n) not in augmented)
     stored_names = frozenset(n.id for n in plain if not isinstance(n.ctx, ast.Load))
     return stored_names.intersection(stores(*body))
 
@@ -242,12 +245,17 @@ def leave(s: State, layouts: Layouts, results: Sequence[Value], aliases: Aliases
 
 
 def settle(
-    s: State, names: Sequence[str], turn: Callable[[Layouts], Turn], aliases: Aliases = ()
+    s: State, names: Sequence[str], turn: Callable[[Layouts], Turn], aliases: Aliases = (), node: Loop | None = None
 ) -> tuple[Layouts, Turn, list[Operand]]:
-    """Layouts of the carried variables that a turn preserves, that turn, and the operands the loop starts with."""
+    """Layouts of the carried variables that a turn preserves, that turn, and the operands the loop starts with.
+
+    That of a statement begins where the last one for the same layouts has ended: loops around it, and further rounds of
+    the lowering, come to it again and again."""
     initial = {n: as_array(s, stored(s, _current(s, n))) for n in names}
     shared = s.context.shared_values
     layouts = Layouts({n: layout_of(x, shared) for n, x in initial.items()})
+    known, key = s.context.memory.settled, _around(s, node, layouts)
+    layouts = Layouts(known.get(key, layouts))
     for _ in range(ROUNDS):
         made, reads = _turned(s, turn, layouts)
         if not made.end.dead and any(made.end.env[a].value is not made.end.env[b].value for a, b in aliases):
@@ -259,11 +267,24 @@ def settle(
             for name in names:
                 if isinstance(layouts[name], UnsetLayout) and (place := reads.get(name)) is not None:
                     raise unset(name, place)
+            known[key] = layouts
             start = [o for n, x in initial.items() for o in convert(s, _levelled(s, x, layouts[n]), layouts[n])]
             return layouts, made, start
         layouts = wider
     words, cure = "the types of the variables of this loop do not settle", "give them their final types before the loop"
     raise refused_without_memory(linked(layouts.values()), words, s.span, cure)
+
+
+def _around(s: State, node: Loop | None, layouts: Layouts) -> Any:
+    """What decides the layouts that a turn preserves: those of the variables that it carries, or reads."""
+    if node is None:
+        return object()
+    read = dict.fromkeys(n.id for n in nodes_in(node) if isinstance(n, ast.Name) and n.id not in layouts)
+    values = [s.env[n].value for n in read if n in s.env] + list(s.frame.enclosing.values())
+    try:
+        return node, tuple(layouts.items()), tuple(layout_of(x, s.context.shared_values) for x in values)
+    except NotStored:
+        return object()
 
 
 def _turned(s: State, turn: Callable[[Layouts], Turn], layouts: Layouts) -> tuple[Turn, dict[str, Span | None]]:

@@ -68,8 +68,13 @@ def enter(s: State) -> None:
     """Begin with memory without objects, for every class that has some and was handed none: this is the entry."""
     for heap in heaps_of(s):
         if heap.variable not in s.env:
-            columns = [traced(s, blank(t, count)) for t, count in _sizes(s, heap)]
-            bind_memory(s, heap, [v.Leaf(s.scalar(0)) for _ in range(1 + heap.in_segments)] + columns)
+            _blank(s, heap)
+
+
+def _blank(s: State, heap: Heap) -> None:
+    """Memory without objects."""
+    columns = [traced(s, blank(t, count)) for t, count in _sizes(s, heap)]
+    bind_memory(s, heap, [v.Leaf(s.scalar(0)) for _ in range(1 + heap.in_segments)] + columns)
 
 
 def _sizes(s: State, heap: Heap) -> list[tuple[Array, int]]:
@@ -103,15 +108,18 @@ def memory_of(s: State, heap: Heap, write: bool = False) -> tuple[v.Abstract, ..
     """The parts of the memory: the count, and the columns. Notes that every function on the way here needs it."""
     memory, functions = s.context.memory, [source.node for source, _ in s.context.active[1:]]
     for noted in (memory.read, memory.written) if write else (memory.read,):
-        unknown = {(node, heap.variable) for node in functions} - noted
-        if unknown:
-            noted |= unknown
-            raise MemoryChanged
+        s.context.note(noted, {(node, heap.variable) for node in functions})
     if memory.caches.run_with_effect(functions):
         raise MemoryChanged
-    held = s.env[heap.variable].value
+    if s.context.again and not isinstance(_current(s, heap), v.Record):
+        _blank(s, heap)
+    held = _current(s, heap)
     assert isinstance(held, v.Record)
     return held.items
+
+
+def _current(s: State, heap: Heap) -> v.Abstract | None:
+    return s.env[heap.variable].value if heap.variable in s.env else None
 
 
 def given(s: State, function: ast.AST) -> dict[str, v.Abstract]:
@@ -175,10 +183,7 @@ def carried(s: State, loop: ast.AST) -> list[str]:
 
 def note_carried(s: State, ends: Iterable[State], loop: ast.AST) -> None:
     """Note what the turns of a loop have changed. Where the loop does not carry it, all is lowered again."""
-    unknown = {(loop, n) for t in ends if not t.dead for n in _changed(s, t)} - s.context.memory.written
-    if unknown:
-        s.context.memory.written |= unknown
-        raise MemoryChanged
+    s.context.note(s.context.memory.written, {(loop, n) for t in ends if not t.dead for n in _changed(s, t)})
 
 
 def is_changed(s: State, t: State) -> bool:
@@ -187,7 +192,8 @@ def is_changed(s: State, t: State) -> bool:
 
 
 def _changed(s: State, t: State) -> list[str]:
-    return [n for n in variables(s) if t.env[n].value is not s.env[n].value]
+    before, after = s.env, t.env
+    return [n for n in variables(t) if n not in before or after[n].value is not before[n].value]
 
 
 # ---- objects
@@ -209,7 +215,7 @@ def give_memory(context: Context, error: NeedsMemory) -> None:
     for site, cls in sites.items():
         memory.sites[site] = add_heap(memory.heaps, site, cls)
     memory.refused = memory.refused or error
-    for known in (memory.assumed, memory.made, memory.grown):
+    for known in (memory.assumed, memory.made, memory.grown, memory.settled):
         known.clear()
 
 
@@ -233,7 +239,7 @@ def allocate(s: State, heap: Heap, record: v.Record) -> v.Row:
     unset = [k for k in heap.forms.get(cls, ()) if k not in record.keys]
     keys, items = (*record.keys, *unset), (*record.items, *map(v.Unset, unset))
     grow(s, heap, keys, [layout_of(x) for x in items])
-    _note_form(heap, cls, own)
+    _note_form(s, heap, cls, own)
     layout = heap.layout
     assert layout is not None
     items = tuple(_or_unset(record.get(k), k) for k in layout.keys)
@@ -253,12 +259,12 @@ def check_room(s: State, heap: Heap, count: v.Abstract) -> None:
     s.check(room.operand, NO_ROOM, out_of_room(capacity, heap.name))
 
 
-def _note_form(heap: Heap, cls: type, keys: Iterable[str]) -> None:
+def _note_form(s: State, heap: Heap, cls: type, keys: Iterable[str]) -> None:
     """Note the fields of a class. Where they are more than were known, all is lowered again."""
     in_forms, known = cls in heap.forms, heap.forms.get(cls, ())
     heap.forms[cls] = (*known, *(k for k in keys if k not in known))
     if heap.forms[cls] != known or not in_forms:
-        raise MemoryChanged
+        s.context.again = True
 
 
 def _or_unset(value: v.Abstract | None, name: str) -> v.Abstract:
@@ -293,7 +299,8 @@ def grow(s: State, heap: Heap, keys: tuple[Any, ...], items: list[Layout]) -> No
         except UnsupportedError as error:  # lists and dicts that fields hold may have memory of their own
             heap.layout = before
             raise s.context.sites.refused(s.context.memory.sites, error, dicts=True) from None
-        raise MemoryChanged
+        s.context.again = True
+        _blank(s, heap)
 
 
 def _in_one_memory(a: Layout, b: Layout) -> tuple[Layout, Layout]:
@@ -467,7 +474,7 @@ def set_field(s: State, row: v.Row, name: str, value: v.Abstract) -> None:
     value = as_field(s, value)
     grow(s, row.heap, (name,), [layout_of(value)])
     for cls in classes:
-        _note_form(row.heap, cls, (name,))
+        _note_form(s, row.heap, cls, (name,))
     put_field(s, row, name, value)
 
 

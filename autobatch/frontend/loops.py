@@ -300,7 +300,7 @@ def _for(s: State, node: ast.For, found: v.Lazy) -> None:
         run(t, body)
         return Turn(t, args, index)
 
-    layouts, made, initial = settle(s, carried_names(s, node), turn, aliases)
+    layouts, made, initial = settle(s, carried_names(s, node), turn, aliases, node)
     heaps.note_carried(s, [made.end], node)
     assert made.index is not None
     count = operand_of(s, found.length)
@@ -373,7 +373,7 @@ def _while(s: State, node: Loop, found: v.Lazy | None) -> bool:
         run(t, body)
         return Turn(t, args, None, head, head_args, holds)
 
-    layouts, made, initial = settle(s, carried_names(s, node), turn, aliases)
+    layouts, made, initial = settle(s, carried_names(s, node), turn, aliases, node)
     assert made.head is not None and made.condition is not None
     heaps.note_carried(s, [made.head, made.end], node)
     first = [s.scalar(0)] if found is not None else []

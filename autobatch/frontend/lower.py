@@ -169,10 +169,12 @@ def _rounds(
     while rounds > 0:
         context = begin()
         try:
-            found = _round(context, fun, args, kwargs)
+            found = _settled_round(context, fun, args, kwargs)
             rounds -= 1
         except MemoryChanged:
             context.memory.assumed.clear()
+            if not context.again:
+                context.memory.settled.clear()
             continue  # that has an end: there are so many classes, fields and functions
         except Restart:
             rounds -= 1
@@ -262,6 +264,21 @@ def _refuse_generator(s: State, source: FunctionSource) -> NoReturn:
     yields = [n for n in ast.walk(source.node) if isinstance(n, ast.Yield | ast.YieldFrom)]
     place = source.at(min(yields, key=place_of)) if yields else None
     s.refuse(f"the result of {source.name} is a generator", "return a list of what it yields", place)
+
+
+def _settled_round(
+    context: Context, fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Lowered | None:
+    """A round. MemoryChanged: it has found more of memory than was known, so whatever it came to counts for nothing."""
+    try:
+        found = _round(context, fun, args, kwargs)
+    except Exception:
+        if context.again:
+            raise MemoryChanged from None
+        raise
+    if context.again:
+        raise MemoryChanged
+    return found
 
 
 def _round(context: Context, fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Lowered | None:

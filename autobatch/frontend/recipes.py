@@ -15,7 +15,6 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from autobatch.frontend import values as v
@@ -95,9 +94,7 @@ def trace_numbers(s: State, function: Callable[..., Any], args: Sequence[v.Abstr
 
 
 def _key(function: Callable[..., Any], operands: Sequence[Any], used: Sequence[Value], by_type: bool = False) -> Any:
-    config: Any = jax.config
-    ways = (config.jax_enable_x64, config.jax_numpy_dtype_promotion, config.jax_numpy_rank_promotion)
-    return (function, tuple([_form(x, used, by_type) for x in operands]), *ways)
+    return (function, tuple([_form(x, used, by_type) for x in operands]), *jax_compat.settings())
 
 
 def _written(

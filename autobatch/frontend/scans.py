@@ -48,7 +48,7 @@ def scan(s: State, node: ast.For, found: v.Lazy) -> bool:
     others = {name for name, _ in aliases_of(s, node)}  # of the lists, which are bound with them
     others.update(heaps.variables(s))
     names = [n for n in carried_names(s, node) if n not in lists and n not in others]
-    layouts, last, initial = settle(s, names, turn)
+    layouts, last, initial = settle(s, names, turn, node=node)
     if last.end.dead or heaps.is_changed(s, last.end):
         return False
     items = [stored(last.end, made[n]) for n in lists]

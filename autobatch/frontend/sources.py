@@ -277,10 +277,16 @@ def _stored(node: ast.AST) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=4096)
+def nodes_in(node: ast.AST) -> tuple[ast.AST, ...]:
+    """As `ast.walk`, of a statement that is lowered."""
+    return tuple(ast.walk(node))
+
+
+@lru_cache(maxsize=4096)
 def mutated(node: ast.AST) -> tuple[str, ...]:
     """The variables whose lists, dicts and objects a statement changes."""
     found = []
-    for n in ast.walk(node):
+    for n in nodes_in(node):
         match n:
             case ast.Subscript(value=ast.Name(id=name), ctx=ast.Store() | ast.Del()):
                 found.append(name)

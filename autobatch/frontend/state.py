@@ -130,6 +130,7 @@ class Memory:
     returned: dict[Any, Returned] = field(default_factory=dict)
     made: dict[Any, MadeClass] = field(default_factory=dict)
     grown: dict[Any, int] = field(default_factory=dict)
+    settled: dict[Any, Mapping[str, Layout]] = field(default_factory=dict)
     widened: set[tuple[Any, Any]] = field(default_factory=set)
     listed: dict[tuple[Any, Any], Layout] = field(default_factory=dict)
     traces: dict[Any, Any] = field(default_factory=dict)
@@ -174,7 +175,8 @@ class Context:
 
     `kinds`: of the arrays that calls pass for a parameter, which are NumPy's. `reached`: lines that lowering came to;
     `traced`: texts that JAX traced, and where they were handed over. `deferred`: the first error on a path with a guess
-    (`State.guess`). `built`: the classes of objects that were made here."""
+    (`State.guess`). `built`: the classes of objects that were made here. `again`: memory is not what it was taken for,
+    so this round goes on for what else it finds, and is lowered again whatever it comes to."""
 
     def __init__(
         self, schema: Schema, shared: Sequence[Array], rules: Rules, memory: Memory, integers: Mapping[int, int]
@@ -200,7 +202,7 @@ class Context:
         self.traced: set[tuple[Span, Span]] = set()
         self.caught = Caught()
         self.raisable: dict[str, type[BaseException]] = {}
-        self.changed = False
+        self.changed = self.again = False
         self.deferred: SourceError | None = None
         self.identities = Identities()
         self.sites = Sites(self.identities)
@@ -211,6 +213,11 @@ class Context:
     def value(self, type: Type, hint: str = "") -> Value:
         self._ids += 1
         return Value(self._ids - 1, type, hint)
+
+    def note(self, known: set[Any], found: set[Any]) -> None:
+        """Add to what rounds remember of memory."""
+        self.again |= not found <= known
+        known |= found
 
     def hide(self, type: Type, hint: str) -> int:
         """A new hidden shared value; its index in `Module.shared`. Rounds agree on them."""

@@ -76,11 +76,13 @@ Operand = Value | Literal
 
 @record
 class Region:
-    """A block with arguments. `results` are yielded to the instruction that owns the region."""
+    """A block with arguments. `results` are yielded to the instruction that owns the region; `free`: what
+    `rewrite.free_values` has found, which many passes ask of the same regions inside regions."""
 
     args: tuple[Value, ...]
     body: tuple[Instruction, ...]
     results: tuple[Operand, ...]
+    free: tuple[Value, ...] | None = field(default=None, init=False, compare=False, repr=False)
 
 
 @record
@@ -180,14 +182,14 @@ class Module:
 def regions(instruction: Instruction) -> tuple[Region, ...]:
     """The regions that an instruction owns, in program order."""
     match instruction:
+        case Apply() | Call():  # nearly all of them
+            return ()
         case If(then=then, orelse=orelse):
             return (then, orelse)
         case While(condition=condition, body=body):
             return (condition, body)
         case For(body=body) | Map(body=body):
             return (body,)
-        case Apply() | Call():
-            return ()
 
 
 def operands(instruction: Instruction) -> tuple[Operand, ...]:

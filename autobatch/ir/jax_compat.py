@@ -203,6 +203,12 @@ def trace(fun: Callable[..., Any], *types: Array) -> tuple[jex.ClosedJaxpr, Any]
     return closed, shapes
 
 
+def settings() -> tuple[bool, str, str]:
+    """The settings of JAX that say what a trace of the same types comes to."""
+    config: Any = jax.config
+    return (config.jax_enable_x64, config.jax_numpy_dtype_promotion, config.jax_numpy_rank_promotion)
+
+
 class _State(threading.local):
     tracing: int = 0
 

@@ -193,23 +193,18 @@ def with_operands(region: Region, put: Callable[[Operand], Operand]) -> Region:
 
 def free_values(region: Region, shared: frozenset[Value] = frozenset()) -> tuple[Value, ...]:
     """The values that a region reads and does not define, in order of first use; the module's shared ones left out."""
-    defined = set(region_values(region)) | shared
-    seen: dict[Value, None] = {}
-
-    def read(xs: Iterable[Operand]) -> None:
-        for x in xs:
-            if isinstance(x, Value) and x not in defined:
-                seen.setdefault(x)
-
-    def visit(r: Region) -> None:
-        for instruction in r.body:
-            read(operands(instruction))
+    if region.free is None:
+        read, defined = dict[Operand, None](), set(region.args)
+        for instruction in region.body:
+            read.update(dict.fromkeys(operands(instruction)))
             for inner in regions(instruction):
-                visit(inner)
-        read(r.results)
-
-    visit(region)
-    return tuple(seen)
+                read.update(dict.fromkeys(free_values(inner)))
+            defined.update(instruction.results)
+        read.update(dict.fromkeys(region.results))
+        found = tuple(x for x in read if isinstance(x, Value) and x not in defined)
+        object.__setattr__(region, "free", found)
+        return free_values(region, shared)
+    return tuple(x for x in region.free if x not in shared) if shared else region.free
 
 
 def calls(region: Region) -> Iterable[Call]:

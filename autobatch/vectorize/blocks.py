@@ -341,9 +341,7 @@ class _Lowering:
             )
         if not op.is_jax and op.name == "bounds":
             message = f"index {UNKNOWN} is out of bounds for axis {op['axis']} with size {op['size']}"
-            (inside,) = in_place(
-                lambda i: is_inside(i, op["size"]), xs, self.fresh, draft.body.append, instruction.span
-            )
+            (inside,) = in_place(is_inside, xs, self.fresh, draft.body.append, instruction.span, op["size"])
             return self.check(draft, inside, "IndexError", message, instruction.span)
         made = replace(instruction, operands=xs)
         for i in checked_integer(made, self.fresh) if op.exact else [made]:

@@ -8,8 +8,9 @@ bounds[axis=0, size=5](%2)     ->     (the same)                         %2 deri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
+from functools import lru_cache, partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -48,21 +49,34 @@ def check_of(bounds: Apply, fresh: Fresh) -> list[Instruction]:
     """What looks on the device whether an index is in range, whoever knows it."""
     made: list[Instruction] = []
     op, span, told = bounds.op, bounds.span, fresh.value(BOOL)
-    (inside,) = in_place(lambda i: is_inside(i, op["size"]), bounds.operands, fresh, made.append, span)
+    (inside,) = in_place(is_inside, bounds.operands, fresh, made.append, span, op["size"])
     made.append(Apply((told,), own("unknown"), (inside,), span))
     message = f"index {UNKNOWN} is out of bounds for axis {op['axis']} with size {op['size']}"
     return [*made, Apply((), own("check", kind="IndexError", message=message), (told,), span)]
 
 
 def in_place(
-    function: Callable[..., Any], xs: Sequence[Operand], fresh: Fresh, emit: Callable[[Apply], None], span: Span
+    function: Callable[..., Any],
+    xs: Sequence[Operand],
+    fresh: Fresh,
+    emit: Callable[[Apply], None],
+    span: Span,
+    *known: Hashable,
 ) -> Sequence[Operand]:
-    """What a function of JAX that holds no arrays gives of scalars or arrays, in place."""
-    closed, _ = jax_compat.trace(function, *(x.type for x in xs if isinstance(x.type, Array)))
+    """What a function of JAX that holds no arrays gives of scalars or arrays, in place. `known`: what it is given
+    first; for that and the types it is traced once."""
+    closed = _traced(function, known, tuple(x.type for x in xs if isinstance(x.type, Array)), jax_compat.settings())
     return jax_compat.inline(closed, xs, fresh.value, _no_constant, emit, span)
 
 
-def is_inside(index: Any, size: int) -> Any:
+@lru_cache(maxsize=4096)
+def _traced(
+    function: Callable[..., Any], known: tuple[Hashable, ...], types: tuple[Array, ...], settings: Hashable
+) -> Any:
+    return jax_compat.trace(partial(function, *known), *types)[0]
+
+
+def is_inside(size: int, index: Any) -> Any:
     """Are all numbers of an index within an axis of this size?"""
     return jnp.all((index >= -size) & (index < size))
 

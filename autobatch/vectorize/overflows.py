@@ -117,7 +117,7 @@ def checked_integer(i: Apply, fresh: Fresh) -> list[Instruction]:
         return _added_up(i, fresh, lambda made: checked_integer(made, fresh))
     made: list[Instruction] = [replace(i, op=replace(i.op, exact=False))]
     if _can_be_checked(i):
-        (fine,) = in_place(lambda *xs: _fits(i.op, *xs), (*i.operands, *i.results), fresh, made.append, i.span)
+        (fine,) = in_place(_fits, (*i.operands, *i.results), fresh, made.append, i.span, i.op)
         told = fresh.value(BOOL)
         made.append(Apply((told,), own("unknown"), (fine,), i.span))  # the device looks, whatever it is computed from
         made.append(Apply((), own("check", kind=TOO_LARGE[0], message=TOO_LARGE[1]), (told,), i.span))

@@ -102,9 +102,7 @@ class _Structuring:
         match instruction:
             case Apply(op=op, operands=xs) if op.name == "bounds" and not op.is_jax:
                 made: list[Instruction] = []
-                (inside,) = in_place(
-                    lambda i: is_inside(i, op["size"]), tuple(map(put, xs)), self.fresh, made.append, span
-                )
+                (inside,) = in_place(is_inside, tuple(map(put, xs)), self.fresh, made.append, span, op["size"])
                 return [*made, self.check(inside, "IndexError", UNKNOWN, span)]
             case Apply(op=op, operands=xs):
                 whole = replace(instruction, operands=tuple(map(put, xs)))
