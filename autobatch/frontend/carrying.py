@@ -15,7 +15,7 @@ from typing import Any
 from autobatch.frontend import heaps, raising
 from autobatch.frontend import values as v
 from autobatch.frontend.access import unset
-from autobatch.frontend.growth import linked
+from autobatch.frontend.growth import linked, nests_without_end
 from autobatch.frontend.heap import refused_without_memory
 from autobatch.frontend.identity import containers
 from autobatch.frontend.joins import as_array, common, common_layouts, convert, level, stored
@@ -270,7 +270,10 @@ def settle(
             known[key] = layouts
             start = [o for n, x in initial.items() for o in convert(s, _levelled(s, x, layouts[n]), layouts[n])]
             return layouts, made, start
+        growing = any(nests_without_end(layouts[n], wider[n]) for n in names)
         layouts = wider
+        if growing:
+            break
     words, cure = "the types of the variables of this loop do not settle", "give them their final types before the loop"
     raise refused_without_memory(linked(layouts.values()), words, s.span, cure)
 

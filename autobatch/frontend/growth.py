@@ -21,6 +21,9 @@ from autobatch.ir.types import MADE
 GROWTH = 2
 """How often the result of a recursion may nest deeper from round to round, before its objects are made."""
 
+MANY = 50
+"""Containers in a variable from which on a loop in which it nests deeper is not tried again."""
+
 
 def settled(memory: Memory, function: Hashable, before: Layout, now: Layout) -> Layout:
     """The layout of what a recursive function returns. Where it nests deeper from round to round it would never be
@@ -36,6 +39,17 @@ def linked(layouts: Iterable[Layout]) -> list[type]:
     """The classes of the user whose objects hold objects of the same class."""
     deep = (key for layout in layouts for key, depth in _depths(layout).items() if depth > 1)
     return list(dict.fromkeys(cls for _, cls, _ in deep if cls is not None))
+
+
+def nests_without_end(before: Layout, now: Layout) -> bool:
+    """Do containers lie deeper in one another than a turn of a loop before, and so many that it is no chain of
+    variables? What holds two of its kind has twice as many in each turn."""
+    return bool(_depths(now) - _depths(before)) and _count(now) > MANY
+
+
+def _count(layout: Layout) -> int:
+    """How many containers a value is made of."""
+    return isinstance(layout, RecordLayout) + sum(map(_count, _parts(layout)))
 
 
 def _depths(layout: Layout) -> Counter[Any]:

@@ -309,8 +309,8 @@ class Rewriter:
     def apply(self, i: Apply) -> None:
         op, xs = i.op, i.operands
         if op.is_jax or not any(x in self.found for x in (*xs, *i.results)):
-            if op.name == "word" and xs[0] in self.constants_of:
-                self.names[i.results[0]] = self.constant(self.constants_of[xs[0]], xs[0].type)
+            if op.name == "word" and (known := self.number_of(xs[0])) is not None:
+                self.names[i.results[0]] = known
                 return
             self.made.append(i)
             if i.results and i.results[0] in self.asked:
@@ -363,8 +363,12 @@ class Rewriter:
         """Are two words equal?"""
         return self.applied(BOOL, jax_op("eq"), a, b)
 
+    def number_of(self, x: Operand) -> Operand | None:
+        """The number of a constant; None where none is."""
+        return self.constant(self.constants_of[x], x.type) if x in self.constants_of else None
+
     def constant(self, word: Any, type: Type) -> Operand:
-        """The number of a constant."""
+        """What stands for a constant: its number."""
         if isinstance(word, str) and len(word) == 1 and type == STR:
             return Literal(texts.number(word), INT)
         key = (word, type)
