@@ -433,19 +433,25 @@ def current(argument: Mapping[str, Any] | options | None = None) -> Options:
         own = argument.values
     else:
         own = tuple(sorted(check_values(argument).items())) if argument else ()
-    seen = (_process, _contexts.get(), _environment())
+    process, contexts, environment = _process, _contexts.get(), _environment()
     held = _recent.get(id(own))
-    if held is not None and held[0] is own and held[1] == seen:  # to hash what was seen takes longer than to compare it
-        return held[2]
-    made = _resolve((seen[0], *seen[1], own), seen[2])
+    if (
+        held is not None  # to hash what was seen takes longer than to look whether it is the same
+        and held[0] is own
+        and held[1] is process
+        and held[2] is contexts
+        and held[3] is environment
+    ):
+        return held[4]
+    made = _resolve((process, *contexts, own), environment)
     if len(_recent) >= MOST_RECENT:
         _recent.clear()
-    _recent[id(own)] = own, seen, made
+    _recent[id(own)] = own, process, contexts, environment, made
     return made
 
 
-_recent: dict[int, tuple[_Values, Any, Options]] = {}
-"""The options that each argument led to last, by its identity."""
+_recent: dict[int, tuple[_Values, _Values, tuple[_Values, ...], tuple[Any, ...], Options]] = {}
+"""The options that each argument led to last, by its identity, and what else led to them."""
 MOST_RECENT = 256
 
 
@@ -471,7 +477,7 @@ def _environment() -> tuple[Any, ...]:
     if type(held) is not dict or not names:
         held, names = os.environ, _VARIABLES
     seen = _environment_seen
-    if len(held) != seen.variables or any(held.get(name) != value for name, value in seen.those_set):
+    if len(held) != seen.variables or (seen.those_set and any(held.get(n) != x for n, x in seen.those_set)):
         values = tuple(map(held.get, names))
         those_set = tuple((n, x) for n, x in zip(names, values, strict=True) if x is not None)
         _environment_seen = seen = _Environment(len(held), those_set, values)

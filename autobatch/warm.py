@@ -197,7 +197,7 @@ class Staged:
         """The result for other arguments; MISS where they do not look like its own. It is JAX that takes the most part
         of the look; what it has not compiled costs more than a look at the number of examples."""
         try:
-            numbers = jax.tree_util.tree_leaves(args)
+            numbers = jax_compat.leaves_of(args)
             if len(numbers) <= self.place or not self.types.issuperset(map(type, numbers)):
                 return MISS
             if self.x64 != transfer.x64():
