@@ -142,10 +142,11 @@ class Tracing:
         for begin in range(0, len(examples), TOGETHER):
             self._run(examples[begin : begin + TOGETHER], begin, free, found)
         runs, failures, refused = found.runs, found.failures, self.refused
-        if failures and len(failures) == len(runs) and refused is not None:
+        unknown = failures and len(failures) == len(runs) and self.structure.source is None
+        if unknown and refused is not None:
             refused.add_note(f"As plain Python, {failures[0]}")
             raise refused from found.first
-        if failures and (not self.masks or len(failures) == len(runs)):
+        if failures and (unknown or not self.masks):  # of what the function returns nothing is known, or all is asked
             raise ExampleError(failures) from found.first
         return runs, tuple(failures)
 

@@ -190,6 +190,17 @@ def test_failed_examples_are_masked() -> None:
     assert (only.index, only.kind) == (1, "KeyError")
 
 
+def test_all_examples_of_a_later_batch_may_fail() -> None:
+    f = ab.batched(last, on_error="mask")
+    with pytest.raises(ab.UnsupportedError, match="As plain Python, example 0"):
+        f([[1.0], [2.0]])  # nothing is known of what it returns
+    f([[1.0, 2.0, 3.0]])
+    result, failures = f([[1.0], [2.0]])
+    assert result.tolist() == [0.0, 0.0] and failures.failed.tolist() == [True, True]
+    with pytest.raises(ab.ExampleError, match="1 of the batch's examples failed"):
+        ab.batched(last)([[1.0, 2.0, 3.0], [1.0]])
+
+
 def test_integers_that_are_shared_decide() -> None:
     def powers(n: int, xs: list[float]) -> Any:
         held = dict(enumerate(xs))
