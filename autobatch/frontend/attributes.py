@@ -22,7 +22,7 @@ from autobatch.frontend import values as v
 from autobatch.frontend.access import wrap
 from autobatch.frontend.joins import conditional
 from autobatch.frontend.key_order import hand_out
-from autobatch.frontend.layouts import LeafLayout, ListingLayout
+from autobatch.frontend.layouts import LeafLayout, ListingLayout, is_python
 from autobatch.frontend.numbers import negate, present, traced, without
 from autobatch.frontend.selection import apply_choice
 from autobatch.frontend.sources import LIBRARIES, is_bound_method
@@ -36,6 +36,9 @@ from autobatch.ir.types import BOOL, INT, Array, List, Ref, Tag, Type
 from autobatch.runtime.schema import UNKNOWN, Class, Field
 
 _ARRAY_PROPERTIES = {name: (lambda x, name=name: getattr(x, name)) for name in ("T", "mT", "real", "imag")}
+
+_NUMBER_METHODS = {f.__name__: f for f in (float.is_integer, int.bit_length, int.bit_count)}
+"""Those of Python's numbers that arrays have not (`prelude.py`)."""
 
 
 def attribute(s: State, value: v.Abstract, name: str) -> v.Abstract:
@@ -161,6 +164,12 @@ def _of_array(s: State, value: v.Leaf, type: Array, name: str) -> v.Abstract:
             return v.Record("object", ("array",), (value,), At)
         case _ if name in _ARRAY_PROPERTIES:
             return replace(traced(s, _ARRAY_PROPERTIES[name], value), numpy=value.numpy)
+        case _ if name in _NUMBER_METHODS and is_python(type):
+            return v.Method(v.Static(_NUMBER_METHODS[name]), value, name)
+        case "numerator" if is_python(type) and type.is_integer:
+            return value
+        case "denominator" if is_python(type) and type.is_integer:
+            return v.Static(1)
         case _ if not any(hasattr(c, name) for c in (jax.Array, np.ndarray, int, float, complex)):
             what = "a number" if type.is_scalar else "an array"
             s.refuse(f"{what} has no attribute {name!r}", "check the spelling, and what the name before the dot holds")

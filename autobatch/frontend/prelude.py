@@ -87,6 +87,24 @@ def _inverse(base: Any, mod: Any) -> Any:
     return x % mod
 
 
+def _is_whole(x: Any) -> Any:
+    return x == x // 1
+
+
+def _bits(n: Any) -> Any:
+    n, count = abs(n), 0
+    while n > 0:
+        n, count = n // 2, count + 1
+    return count
+
+
+def _ones(n: Any) -> Any:
+    n, count = abs(n), 0
+    while n > 0:
+        n, count = n // 2, count + n % 2
+    return count
+
+
 def _add(a: Any, b: Any) -> Any:
     return a + b
 
@@ -290,8 +308,11 @@ def stepped(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
 
 
 LIBRARY: dict[Any, Callable[[State, Arguments, Named], v.Abstract]] = {
+    float.is_integer: _written(_is_whole),
     functools.cmp_to_key: _written(_compared_by),
     functools.reduce: _reduced,
+    int.bit_count: _written(_ones),
+    int.bit_length: _written(_bits),
     itertools.accumulate: _accumulated,
     itertools.chain: _chain,
     itertools.chain.from_iterable: _chain_of,

@@ -341,3 +341,17 @@ def test_powers_modulo_a_number(backend: str) -> None:
             assert tuple(map(int, result)) == powers(*case) and k not in failed
         except ValueError as error:
             assert failed[k] == f"ValueError: {error}"
+
+
+@pytest.mark.parametrize("backend", ["llvm", pytest.param("xla", marks=pytest.mark.xla)])
+def test_methods_of_numbers(backend: str) -> None:
+    def whole(x: float) -> bool:
+        return x.is_integer()
+
+    def bits(n: int) -> tuple[int, int, int]:
+        return n.bit_length() + int.bit_length(n * 3), n.bit_count(), n.numerator * n.denominator
+
+    given = [1.5, 2.0, -0.0, 1e30, 0.999, INF, -INF, NAN]
+    assert ab.unbatch(ab.batched(whole, backend=backend)(given)) == [whole(x) for x in given]
+    numbers = [0, 1, -1, 7, -8, 1000, 2**29]
+    assert ab.unbatch(ab.batched(bits, backend=backend)(numbers)) == [bits(n) for n in numbers]
