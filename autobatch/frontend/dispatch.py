@@ -29,7 +29,7 @@ from autobatch.frontend.construct import construct
 from autobatch.frontend.copying import COPIES
 from autobatch.frontend.decorated import with_names_copied
 from autobatch.frontend.domains import guard
-from autobatch.frontend.fields import replaced, replaced_tuple
+from autobatch.frontend.fields import replaced
 from autobatch.frontend.folding import fold_call
 from autobatch.frontend.generators import begun
 from autobatch.frontend.gradients import gradient, has_gradient, transform_of
@@ -90,8 +90,6 @@ def call(s: State, function: v.Abstract, args: Arguments, kwargs: Named, span: S
             return _by_class(s, receiver, function.name, args, kwargs)
         case v.Method(function=v.Static(value=None), receiver=v.Row()):
             return row_classes.called(s, function, bind, args, kwargs)
-        case v.Method(receiver=v.Row() as row, name="_replace"):
-            return replaced_tuple(s, row, kwargs)
         case v.Method(function=inner, receiver=receiver):
             if isinstance(inner, v.Static) and inner.value in (list.index, tuple.index):
                 return index_of(s, receiver, args, kwargs)

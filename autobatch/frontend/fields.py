@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import sys
+from collections import namedtuple
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +17,7 @@ from autobatch.frontend.attributes import class_list, classes_of
 from autobatch.frontend.builtin_functions import is_instance
 from autobatch.frontend.making import made_by
 from autobatch.frontend.state import State
+from autobatch.frontend.statics import is_namedtuple
 from autobatch.ir.types import Ref
 
 Default = Callable[[State, v.Record], v.Abstract]
@@ -71,20 +74,17 @@ def _of_attrs(a: Any) -> Parameter:
 
 
 def replaced(s: State, function: Any, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]) -> v.Abstract | None:
-    """`dataclasses.replace(x, ...)` or `attrs.evolve(x, ...)`: an object built anew; None for other functions."""
-    if function is not dataclasses.replace and not ("attr" in sys.modules and function is sys.modules["attr"].evolve):
+    """`dataclasses.replace(x, ...)`, `attrs.evolve(x, ...)` or `x._replace(...)` of a NamedTuple: an object built anew;
+    None for other functions."""
+    of_tuple = getattr(function, "__code__", None) is _REPLACE
+    of_attrs = "attr" in sys.modules and function is sys.modules["attr"].evolve
+    if not (of_tuple or of_attrs or function is dataclasses.replace):
         return None
     (value,) = args
-    cls: type | None = None
-    match value:
-        case v.Static(value=held):
-            cls = type(held)
-        case v.Record(kind="object", cls=cls):
-            pass
-        case v.Row():
-            cls = heaps.class_of(s, value)
-        case v.Leaf(operand=operand) if isinstance(operand.type, Ref) and len(classes_of(s, value)) == 1:
-            cls = class_list(s, operand.type)[min(classes_of(s, value))].cls
+    cls = _class_of(s, value)
+    if of_tuple and cls is not None and is_namedtuple(cls):
+        given = {n: s.context.rules.attribute(s, value, n) for n in cls._fields if n not in kwargs}  # type: ignore[attr-defined]
+        return s.call(v.Static(cls), [], given | kwargs)
     parameters = parameters_of(cls) if cls is not None else None
     if parameters is None:
         s.refuse(f"{function.__name__}() of this value cannot be compiled", "build a new object")
@@ -93,13 +93,23 @@ def replaced(s: State, function: Any, args: Sequence[v.Abstract], kwargs: dict[s
     return s.call(v.Static(cls), [], given | kwargs)
 
 
-def replaced_tuple(s: State, row: v.Row, kwargs: dict[str, v.Abstract]) -> v.Abstract:
-    """`x._replace(...)` of a NamedTuple in memory."""
-    cls = heaps.class_of(s, row)
-    if cls is None:
-        s.refuse("_replace() of an object that may be of several classes", "test with isinstance() which it is")
-    found = heaps.fields(s, row, cls)
-    return s.call(v.Static(cls), [], dict(zip(found.keys, found.items, strict=True)) | kwargs)
+_REPLACE = inspect.getattr_static(namedtuple("_Any", ()), "_replace").__code__
+"""That of all NamedTuples."""
+
+
+def _class_of(s: State, value: v.Abstract) -> type | None:
+    """The class of an object, where it is known."""
+    match value:
+        case v.Static(value=held):
+            return type(held)
+        case v.Record(kind="object" | "namedtuple", cls=cls):
+            return cls
+        case v.Row():
+            return heaps.class_of(s, value)
+        case v.Leaf(operand=operand) if isinstance(operand.type, Ref) and len(classes_of(s, value)) == 1:
+            return class_list(s, operand.type)[min(classes_of(s, value))].cls
+        case _:
+            return None
 
 
 def validate(s: State, made: v.Record, name: str, validator: Any) -> None:
