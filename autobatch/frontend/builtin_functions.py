@@ -77,19 +77,7 @@ def _range(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
 
 def _len(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     value = viewed(s, args[0])
-    if (isinstance(value, v.Leaf) and isinstance(value.type, Ref)) or (isinstance(value, v.Record) and value.cls):
-        kind = value.kind if isinstance(value, v.Record) else "object"
-        if kind == "object" and _has(s, value, "__len__"):
-            return s.call(attribute(s, value, "__len__"), [])
-    return length(s, value)
-
-
-def _has(s: State, value: v.Abstract, name: str) -> bool:
-    if isinstance(value, v.Record):
-        return value.cls is not None and hasattr(value.cls, name)
-    assert isinstance(value, v.Leaf) and isinstance(value.type, Ref)
-    classes = [class_list(s, value.type)[c] for c in classes_of(s, value)]
-    return all(c.kind == "object" and c.cls is not None and hasattr(c.cls, name) for c in classes)
+    return s.call(attribute(s, value, "__len__"), []) if written(s, value, "__len__") else length(s, value)
 
 
 def _enumerate(s: State, args: Arguments, kwargs: Named) -> v.Abstract:

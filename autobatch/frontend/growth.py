@@ -41,6 +41,14 @@ def linked(layouts: Iterable[Layout]) -> list[type]:
     return list(dict.fromkeys(cls for _, cls, _ in deep if cls is not None))
 
 
+def deepest(before: Layout, now: Layout) -> tuple[list[type], int]:
+    """The classes of the user whose objects hold objects of the same class, deeper than they did; and how deep any
+    containers lie in those of their kind that did not."""
+    depths = _depths(now)
+    grown = {key: depths[key] for key in depths - _depths(before) if depths[key] > 1}
+    return [cls for _, cls, _ in grown if cls is not None], max(grown.values(), default=0)
+
+
 def nests_without_end(before: Layout, now: Layout) -> bool:
     """Do containers lie deeper in one another than a turn of a loop before, and so many that it is no chain of
     variables? What holds two of its kind has twice as many in each turn."""

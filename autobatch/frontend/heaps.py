@@ -28,6 +28,7 @@ from autobatch.errors import TypeConflictError, UnsupportedError
 from autobatch.frontend import values as v
 from autobatch.frontend.access import expand
 from autobatch.frontend.columns import as_read, as_stored, column_type
+from autobatch.frontend.growth import deepest
 from autobatch.frontend.heap import Heap, ListsNeedMemory, NeedsMemory, add_heap, is_state
 from autobatch.frontend.joins import convert, stored
 from autobatch.frontend.layouts import (
@@ -293,6 +294,8 @@ def grow(s: State, heap: Heap, keys: tuple[Any, ...], items: list[Layout]) -> No
             raise TypeConflictError(f"{what} different types: {conflict}", s.span, cure) from None
     layout = RecordLayout("object", tuple(joined), tuple(joined.values()), heap.cls)
     if layout != before:
+        if before is not None:
+            _check_depth(s, heap, before, layout)
         heap.layout = layout
         try:
             _columns(s, heap)
@@ -301,6 +304,23 @@ def grow(s: State, heap: Heap, keys: tuple[Any, ...], items: list[Layout]) -> No
             raise s.context.sites.refused(s.context.memory.sites, error, dicts=True) from None
         s.context.again = True
         _blank(s, heap)
+
+
+DEEPEST = 4
+"""So deep may lists and tuples lie in one another in a field, which hold what it held before."""
+
+
+def _check_depth(s: State, heap: Heap, before: RecordLayout, now: RecordLayout) -> None:
+    """What a field holds may not nest deeper in each round: objects that hold their own class have memory."""
+    classes, depth = deepest(before, now)
+    if not classes and depth <= DEEPEST:
+        return
+    error = UnsupportedError(
+        f"a field of {heap.name} holds what it held before, one deeper each time",
+        s.span,
+        "make what holds it an object of a class, with a field for the rest",
+    )
+    raise NeedsMemory(classes, error) if classes else s.context.sites.refused(s.context.memory.sites, error)
 
 
 def _in_one_memory(a: Layout, b: Layout) -> tuple[Layout, Layout]:
