@@ -12,8 +12,8 @@ from autobatch.frontend.access import expand, take_apart
 from autobatch.frontend.attributes import may_be_none
 from autobatch.frontend.comprehensions import make_map
 from autobatch.frontend.heap import DictRecord, Heap
-from autobatch.frontend.heaps import left_by_entry
-from autobatch.frontend.joins import as_listing, convert, stored
+from autobatch.frontend.heaps import left_by_entry, missing
+from autobatch.frontend.joins import as_listing, conditional, convert, stored
 from autobatch.frontend.layouts import (
     HeldLayout,
     Layout,
@@ -207,7 +207,12 @@ def prepared(s: State, value: v.Abstract, inside: bool, objects: Objects | None 
             if heap.is_dict and heap.whole in _held_by(heap.whole):
                 s.refuse("the result holds a dict that may hold itself", "return what you need of it")
             left_by_entry(s, heap.whole)
-            return prepared(s, copied(s, value), inside, objects)
+            none, there = missing(s, value), replace(value, null=False)
+            if s.block.truth(none) is not False:
+                made = conditional(s, none, lambda t: v.Static(None), lambda t: copied(t, there))
+            else:
+                made = copied(s, there)
+            return prepared(s, made, inside, objects)
         case v.Static(value=held) if inside and static_type(held) is not None:
             return v.Leaf(operand_of(s, value))
         case v.Static(value=held) if inputs(held):
