@@ -142,3 +142,13 @@ def test_reads_of_neighbours_are_one():
 
 def test_what_holds_a_loop_is_written_once():
     assert reads_of(dissolved(handle("a loop", None).executable.whole.region)) is None
+
+
+def test_arrays_of_indices_beside_numbers_of_them():
+    def sorted_rows(x):
+        order = np.argsort(x[:, 0])
+        return x[order].sum() + x[order[0], 0] + x[order[1:3]].sum()
+
+    given = [np.random.default_rng(k).normal(size=(n, 3)) for k, n in enumerate((3, 5, 4))]
+    found = ab.batched(sorted_rows, backend="llvm")(given)
+    np.testing.assert_allclose(found, [sorted_rows(x) for x in given], rtol=1e-5)

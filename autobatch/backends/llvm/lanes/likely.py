@@ -119,13 +119,13 @@ def _wrapped(x: Operand, size: int, made: Made) -> Index | None:
 
 
 def _inside(i: Apply, made: Made) -> Index | None:
-    """`-size <= q < size`."""
+    """`-size <= q < size`, of a number: an array of indices is read whole."""
     match _is(i.operands[0], made, "and"):
         case (low, high):
             match _is(low, made, "ge"), _is(high, made, "lt"):
                 case (Value() as q, least), (other, most):
                     size = _literal(most)
-                    if other == q and size is not None and _literal(least) == -size:
+                    if other == q and size is not None and _literal(least) == -size and not _shape(q):
                         return Index(q, size)
     return None
 
