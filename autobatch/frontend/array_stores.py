@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -46,6 +46,8 @@ _COMPUTING = _MAKERS | frozenset(
         *("all",),
     }
 )
+_COPYING = frozenset(("copy", "astype", "flatten", "cumsum", "round", "clip", "repeat"))
+"""Methods of arrays whose result shares no memory with the array."""
 _NUMBERS = frozenset(("abs", "float", "int", "len", "sum", "max", "min", "round", "bool"))
 """Functions of Python that make numbers of an array of numbers."""
 
@@ -58,9 +60,9 @@ _READING = frozenset(
 """Attributes of an array that are no view of it."""
 
 
-def store(s: State, name: str, old: v.Leaf, index: v.Abstract, value: v.Abstract) -> None:
+def store(s: State, name: str, old: v.Leaf, index: v.Abstract, value: v.Abstract, of_all: bool = False) -> None:
     """`name[index] = value` of an array. UnsupportedError where it is no array of NumPy that this function alone holds,
-    or where no shape is known for what is set."""
+    or where no shape is known for what is set. `of_all`: the index is a mask, the value has all it may pick."""
     assert isinstance(old.type, Array)
     if old.numpy is None:
         s.refuse("arrays of JAX are not changed in place", f"write {name} = {name}.at[...].set(...)")
@@ -77,10 +79,32 @@ def store(s: State, name: str, old: v.Leaf, index: v.Abstract, value: v.Abstract
         s.refuse(f"floats are cut to integers here, as {name} is an array of integers", "make it one of floats")
     check_index(s, old, place)
     try:
+        if is_mask(place, old):
+            s.bind(name, marked(trace(s, _set_all if of_all else _set_where, [old, place, given], {}), old.numpy))
+            return
         new = trace(s, updated("set"), [v.Record("object", ("array", "index"), (old, place), At), given], {})
     except Untraceable as error:
         s.refuse(f"this item of an array cannot be set: {str(error).splitlines()[0]}", "check index and shape")
     s.bind(name, marked(new, old.numpy))
+
+
+def is_mask(place: v.Abstract, old: v.Abstract) -> bool:
+    """Is it an array of bools for an array of that shape, or for its first axes?"""
+    if not (isinstance(place, v.Leaf) and isinstance(place.type, Array) and isinstance(old, v.Leaf)):
+        return False
+    shape = place.type.shape
+    return place.type.is_bool and shape != () and isinstance(old.type, Array) and old.type.shape[: len(shape)] == shape
+
+
+def _set_where(array: Any, mask: Any, value: Any) -> Any:
+    """`array[mask] = value` of one value for all: how many there are is data."""
+    if jnp.ndim(value) > jnp.ndim(array) - jnp.ndim(mask):
+        raise TypeError("as many numbers as a mask picks are data; set one, or write where(mask, values, array)")
+    return _set_all(array, mask, value)
+
+
+def _set_all(array: Any, mask: Any, value: Any) -> Any:
+    return jnp.where(mask.reshape(mask.shape + (1,) * (array.ndim - mask.ndim)), value, array).astype(array.dtype)
 
 
 _VIEWS = frozenset(
@@ -177,10 +201,7 @@ class _Uses:
     def shared(self) -> ast.AST | None:
         """Where something else may come to hold the array, or a view of it; None if nowhere."""
         source, name = self.source, self.name
-        body = source.node.body if isinstance(source.node, ast.FunctionDef) else []
-        made = [n for n in body if any(t.id == name for t, _ in _bindings(n)) and not isinstance(n, ast.AugAssign)]
-        stored = [n for n in body if any(self.is_store(x) for x in ast.walk(n))]
-        if not made or not stored or body.index(made[0]) >= body.index(stored[0]):
+        if name not in source.locals or (name in parameters(source.node) and not self.is_made_first()):
             return source.node
         fresh = {t for n in ast.walk(source.node) for t, x in _bindings(n) if self.makes(x)}
         for n in ast.walk(source.node):
@@ -191,6 +212,51 @@ class _Uses:
             if self.is_inside(n) or not (n in fresh if isinstance(n.ctx, ast.Store) else self.reads(n)):
                 return n
         return None
+
+    def is_made_first(self) -> bool:
+        """Is the variable, which is a parameter, assigned before all branches and loops, and before it is changed?"""
+        body = self.source.node.body if isinstance(self.source.node, ast.FunctionDef) else []
+        made = [n for n in body if any(t.id == self.name for t, _ in _bindings(n)) and not isinstance(n, ast.AugAssign)]
+        stored = [n for n in body if any(self.is_store(x) for x in ast.walk(n))]
+        return bool(made and stored) and body.index(made[0]) < body.index(stored[0])
+
+    def ahead(self, block: Sequence[ast.stmt]) -> bool | None:
+        """Is the array that the variable holds changed in what runs next? False: it is assigned before; None: neither.
+        What may be jumped over counts for nothing."""
+        for n in block:
+            if any(t.id == self.name for t, _ in _bindings(n)) and not isinstance(n, ast.AugAssign):
+                return False
+            inner = [self.ahead(b) for b in _blocks(n)]
+            if True in inner or (not inner and any(self.is_change(x) for x in ast.walk(n))):
+                return True
+            if isinstance(n, ast.If) and inner == [False, False]:
+                return False
+            if any(isinstance(x, ast.Break | ast.Continue) for x in ast.walk(n)):
+                return True if any(self.is_change(x) for x in ast.walk(self.source.node)) else None
+        return None
+
+    def is_given_up(self, statement: ast.AST) -> bool:
+        """Is the array that a statement gives another name to not changed under this one any more? It is assigned
+        again before that is, in the turns of loops too."""
+        while statement is not self.source.node:
+            parent = self.parents[statement]
+            if isinstance(parent, ast.Try):  # what raises may go on anywhere
+                return False
+            for block in _blocks(parent):
+                if statement in block:
+                    found = self.ahead(block[block.index(statement) + 1 :])
+                    if found is None and isinstance(parent, ast.For | ast.While):
+                        found = True if self.ahead(parent.body) is True else None
+                    if found is not None:
+                        return not found
+            statement = parent
+        return True
+
+    def is_change(self, n: ast.AST) -> bool:
+        """Is it a change of the array in place?"""
+        return self.is_store(n) or (
+            isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name) and n.target.id == self.name
+        )
 
     def is_store(self, n: ast.AST) -> bool:
         return (
@@ -213,9 +279,9 @@ class _Uses:
     def makes(self, x: ast.expr) -> bool:
         match x:
             case ast.Call(func=ast.Attribute(value=ast.Name(id=module), attr=attr)) if self.is_module(module):
-                return attr in _MAKERS and _is_plain(x)
-            case ast.Call(func=ast.Attribute(attr="copy"), args=[]):
-                return True
+                return attr in _COMPUTING and _is_plain(x)
+            case ast.Call(func=ast.Attribute(attr=attr)) if attr in _COPYING:
+                return _is_plain(x)
             case _:
                 return isinstance(x, ast.BinOp)
 
@@ -253,6 +319,8 @@ class _Uses:
                 return self.is_returned(parent)
             case ast.AugAssign(target=target):
                 return target is n or self.rank == 1 or (self.rank == 2 and _is_row(n))
+            case ast.Assign(targets=[ast.Name()]):
+                return self.is_given_up(parent)
             case ast.Assign(targets=[target]):
                 return self.is_store(target)
             case ast.Subscript(slice=place):
@@ -284,6 +352,13 @@ def _bindings(statement: ast.AST) -> Iterator[tuple[ast.Name, ast.expr]]:
             yield from ((t, x) for t, x in zip(targets, values, strict=True) if isinstance(t, ast.Name))
         case ast.AugAssign(target=ast.Name() as target):
             yield target, ast.BinOp(target, statement.op, statement.value)
+
+
+def _blocks(n: ast.AST) -> list[list[ast.stmt]]:
+    """The statements inside of one."""
+    return [b for f in ("body", "orelse", "finalbody") if (b := getattr(n, f, None)) and isinstance(b, list)] + [
+        h.body for h in getattr(n, "handlers", ())
+    ]
 
 
 def _is_plain(call: ast.expr) -> bool:

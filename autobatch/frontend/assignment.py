@@ -332,6 +332,13 @@ def augment(s: State, node: ast.AugAssign) -> None:
         case ast.Subscript(value=container, slice=place):
             with s.at(target):
                 held, index = s.evaluate(container), s.evaluate(place)
+                if isinstance(container, ast.Name) and isinstance(held, v.Leaf) and array_stores.is_mask(index, held):
+                    more = s.evaluate(node.value)
+                    if isinstance(more, v.Leaf) and isinstance(more.type, Array) and more.type.shape:
+                        s.refuse("as many numbers as a mask picks are data", "write where(mask, x + y, x)")
+                    new = augmented(s, BINARY[type(node.op)], held, more)
+                    array_stores.store(s, container.id, held, index, new, of_all=True)
+                    return
                 old = _item(s, held, index)
             new = changed(old, is_element=isinstance(held, v.Leaf))  # of an array: `array_stores.store` looks at it
             with s.at(target):
