@@ -1,5 +1,7 @@
 """LLVM says nothing to whoever reads the standard error of a process: it can make vectors of all that it is told to."""
 
+import math
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -43,4 +45,24 @@ def test_nothing_is_said_of_sums_at_computed_places(capfd, tmp_path, monkeypatch
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     f = ab.batched(triangle, in_axes=(None, 0), backend="llvm")
     assert np.isfinite(ab.grad(f)(jnp.float32(0.7), np.array([0.2, 0.9], np.float32)))
+    assert capfd.readouterr().err == ""
+
+
+def forward(w, words):
+    """A sum that is zero again where an index is out of range: a loop that hands on more than what it adds up."""
+    rows = [[0.0] * 3 for _ in words]
+    for j in range(3):
+        rows[0][j] = math.exp(w[j][words[0]])
+    for t in range(1, len(words)):
+        for j in range(3):
+            rows[t][j] = sum(rows[t - 1][i] * math.exp(w[i][j]) for i in range(3)) * math.exp(w[j][words[t]])
+    return math.log(sum(rows[-1]))
+
+
+def test_nothing_is_said_of_loops_that_hand_on_more_than_sums(capfd, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    numbers = [[0.1, -0.3, 0.2], [0.4, 0.0, -0.1], [0.2, 0.3, 0.5]]
+    f = ab.batched(forward, in_axes=(None, 0), backend="llvm")
+    given = numbers, [[0, 1, 2, 1], [2], [1, 0]]
+    np.testing.assert_allclose(f(*given), f.loop(*given), rtol=1e-5)
     assert capfd.readouterr().err == ""

@@ -587,8 +587,10 @@ def is_slow(region: Region) -> bool:
 
 
 def counted_turns(w: Writer, loop: For, vectors: bool = True) -> AbstractContextManager[str]:
-    """The turns of a loop that is counted: LLVM may make vectors of them where a turn has no loop of its own, unless
-    something else is done in each (`vectors`)."""
+    """The turns of a loop that is counted: LLVM may make vectors of them where a turn has no loop of its own, and adds
+    to what it is handed, unless something else is done in each (`vectors`)."""
+    handed = zip(loop.body.results, loop.body.args[1:], strict=True)
+    vectors = vectors and all(_is_reduced(loop.body, x, before) for x, before in handed)
     body = (*loop.body.args, *(r for i in walk(loop.body) for r in i.results))
     plain = vectors and all(isinstance(v.type, Array) and math.prod(v.type.shape) <= SMALL for v in body)
     plain = plain and not any(isinstance(i, For | While) for i in walk(loop.body))
@@ -596,6 +598,28 @@ def counted_turns(w: Writer, loop: For, vectors: bool = True) -> AbstractContext
     if w.f.interrupts is not None and whole > PART:
         return _in_parts(w, whole, plain)
     return w.loop(whole) if plain else w.f.loop(0, whole, 1)
+
+
+_REDUCTIONS = frozenset(("add", "sub", "mul", "max", "min", "and", "or", "xor", "select_n"))
+
+
+def _is_reduced(region: Region, x: Operand, before: Value) -> bool:
+    """Is a value what it was before a turn, or that and something, on each path? (Of what LLVM makes no vectors it says
+    so on standard error, where it was asked for some.)"""
+    if x == before:
+        return True
+    made = next((i for i in region.body if x in i.results), None)
+    match made:
+        case Apply(op=op, operands=xs) if op.name in _REDUCTIONS:
+            given = xs[1:] if op.name == "select_n" else xs[:1] if op.name == "sub" else xs
+            return (all if op.name == "select_n" else any)(_is_reduced(region, y, before) for y in given)
+        case Apply(op=op, operands=(y,)) if op.name == "convert_element_type":
+            return _is_reduced(region, y, before)
+        case If(results=results, then=then, orelse=orelse):
+            k = results.index(x)
+            return _is_reduced(then, then.results[k], before) and _is_reduced(orelse, orelse.results[k], before)
+        case _:
+            return False
 
 
 PART = 1 << 16
