@@ -392,6 +392,12 @@ def _str(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
         return v.Static(str(value.value))
     if isinstance(value, v.Leaf) and (is_text(value) or value.type in (INT, BOOL)):
         return text(s, "format", v.Static("{}"), value)
+    if written(s, value, "__str__"):
+        return s.call(attribute(s, value, "__str__"), [])
+    if isinstance(value, v.Record) and getattr(value.cls, "__str__", None) is BaseException.__str__:
+        given = value.get("args")
+        if isinstance(given, v.Record) and len(given.items) < 2:
+            return _str(s, given.items, {})
     s.refuse("str() of a value of the program cannot be compiled", "make strings before packing")
 
 

@@ -8,6 +8,7 @@ import enum
 import inspect
 import types
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 from autobatch.errors import UnsupportedError
@@ -183,6 +184,10 @@ def of_base(s: State, function: v.Abstract, args: Arguments, kwargs: Named) -> v
     fields = parameters_of(base)
     if fields is not None and not _is_written(held):
         new = _by_fields(s, made, base, fields, args, kwargs)
+    elif issubclass(base, BaseException) and not _is_written(held):
+        given = v.Record("tuple", tuple(range(len(args))), tuple(args))
+        others = [(k, x) for k, x in zip(made.keys, made.items, strict=True) if k != "args"]
+        new = replace(made, keys=("args", *(k for k, _ in others)), items=(given, *(x for _, x in others)))
     elif _is_written(held):
         own = lookup(s, held).node
         if heaps.heap_of(s, made.cls) is None and _is_handed_on(own, next(iter(inspect.signature(held).parameters))):

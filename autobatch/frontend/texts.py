@@ -21,7 +21,7 @@ from autobatch.frontend.numbers import integer, present, traced
 from autobatch.frontend.state import Impure, State
 from autobatch.ir import jax_compat, texts
 from autobatch.ir.ops import own
-from autobatch.ir.types import Array, Tag
+from autobatch.ir.types import Array, Ref, Tag
 
 STR = Tag("str")
 
@@ -167,5 +167,8 @@ def formatted(s: State, node: ast.JoinedStr) -> v.Abstract:
             s.refuse("the format of a value must be a constant", "write it in the string")
         conversion = f"!{chr(piece.conversion)}" if piece.conversion > 0 else ""
         form += "{" + conversion + (f":{spec.value}" if spec.value else "") + "}"
-        parts.append(s.evaluate(piece.value))
+        value = s.evaluate(piece.value)
+        is_own = isinstance(value, v.Row) or (isinstance(value, v.Record) and value.kind == "object")
+        is_own = is_own or (isinstance(value, v.Leaf) and isinstance(value.type, Ref))
+        parts.append(s.call(v.Static(str), [value]) if is_own and conversion in ("", "!s") else value)
     return text(s, "format", v.Static(form), *parts)
