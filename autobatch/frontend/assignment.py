@@ -74,17 +74,23 @@ def _set_attribute(s: State, holder: ast.expr, held: v.Abstract, name: str, valu
     hold(s, value)
     held = present(s, held)
     if isinstance(held, v.Row):
-        cls = heaps.class_of(s, held)
-        setter = inspect.getattr_static(cls, name, None) if cls is not None else None
+        setter = _setter(heaps.class_of(s, held), name)
         there = heaps.there(s, held, f"'NoneType' object has no attribute {name!r}")
-        if isinstance(setter, property) and setter.fset is not None:
-            s.call(v.Static(setter.fset), [there, value])
+        if setter is not None:
+            s.call(v.Static(setter), [there, value])
         else:
             heaps.set_field(s, there, name, value)
         return
-    if isinstance(held, v.Record) and held.cls in s.context.built and heaps.may_be_set(held.cls, name):
-        raise refused_without_memory([held.cls], _NOT_SET, s.span, _BUILD)
+    cls = held.cls if isinstance(held, v.Record) and held.cls in s.context.built else None
+    if cls is not None and (heaps.may_be_set(cls, name) or _setter(cls, name) is not None):
+        raise refused_without_memory([cls], _NOT_SET, s.span, _BUILD)
     refuse_change(s, holder, _NOT_SET, _BUILD)
+
+
+def _setter(cls: type | None, name: str) -> Any:
+    """What a property of the class does where it is set; None where there is none."""
+    found = inspect.getattr_static(cls, name, None) if cls is not None else None
+    return found.fset if isinstance(found, property) else None
 
 
 _NOT_SET = "attributes cannot be assigned: objects of the examples and of the function are not changed"
