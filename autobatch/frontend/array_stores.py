@@ -103,6 +103,11 @@ def _set_where(array: Any, mask: Any, value: Any) -> Any:
     return _set_all(array, mask, value)
 
 
+def picked(s: State, old: v.Leaf, mask: v.Abstract) -> v.Abstract:
+    """An array with ones where a mask picks nothing: what is computed of these has a derivative, which nobody reads."""
+    return marked(trace(s, lambda array, mask: _set_all(array, ~mask, 1), [old, mask], {}), old.numpy)
+
+
 def _set_all(array: Any, mask: Any, value: Any) -> Any:
     return jnp.where(mask.reshape(mask.shape + (1,) * (array.ndim - mask.ndim)), value, array).astype(array.dtype)
 

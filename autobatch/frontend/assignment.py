@@ -342,7 +342,7 @@ def augment(s: State, node: ast.AugAssign) -> None:
                     more = s.evaluate(node.value)
                     if isinstance(more, v.Leaf) and isinstance(more.type, Array) and more.type.shape:
                         s.refuse("as many numbers as a mask picks are data", "write where(mask, x + y, x)")
-                    new = augmented(s, BINARY[type(node.op)], held, more)
+                    new = augmented(s, BINARY[type(node.op)], array_stores.picked(s, held, index), more)
                     array_stores.store(s, container.id, held, index, new, of_all=True)
                     return
                 old = _item(s, held, index)

@@ -254,7 +254,7 @@ def settle(
     initial = {n: as_array(s, stored(s, _current(s, n))) for n in names}
     shared = s.context.shared_values
     layouts = Layouts({n: layout_of(x, shared) for n, x in initial.items()})
-    known, key = s.context.memory.settled, _around(s, node, layouts)
+    known, key = s.context.memory.settled, None if node is None else _around(s, node, layouts)
     layouts = Layouts(known.get(key, layouts))
     for _ in range(ROUNDS):
         made, reads = _turned(s, turn, layouts)
@@ -267,7 +267,8 @@ def settle(
             for name in names:
                 if isinstance(layouts[name], UnsetLayout) and (place := reads.get(name)) is not None:
                     raise unset(name, place)
-            known[key] = layouts
+            if key is not None:
+                known[key] = layouts
             start = [o for n, x in initial.items() for o in convert(s, _levelled(s, x, layouts[n]), layouts[n])]
             return layouts, made, start
         growing = any(nests_without_end(layouts[n], wider[n]) for n in names)
@@ -278,16 +279,15 @@ def settle(
     raise refused_without_memory(linked(layouts.values()), words, s.span, cure)
 
 
-def _around(s: State, node: Loop | None, layouts: Layouts) -> Any:
-    """What decides the layouts that a turn preserves: those of the variables that it carries, or reads."""
-    if node is None:
-        return object()
+def _around(s: State, node: Loop, layouts: Layouts) -> Any:
+    """What decides the layouts that a turn preserves: those of the variables that it carries, or reads. None where it
+    reads what has none."""
     read = dict.fromkeys(n.id for n in nodes_in(node) if isinstance(n, ast.Name) and n.id not in layouts)
     values = [s.env[n].value for n in read if n in s.env] + list(s.frame.enclosing.values())
     try:
         return node, tuple(layouts.items()), tuple(layout_of(x, s.context.shared_values) for x in values)
     except NotStored:
-        return object()
+        return None
 
 
 def _turned(s: State, turn: Callable[[Layouts], Turn], layouts: Layouts) -> tuple[Turn, dict[str, Span | None]]:

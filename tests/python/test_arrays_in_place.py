@@ -101,6 +101,13 @@ def augmented(a: Any) -> Any:
     return w.sum() + n.sum()
 
 
+def rooted(a: Any) -> Any:
+    w = a.copy()
+    w[w > 0] **= 0.5
+    w[w < -1] /= w[0]
+    return w.sum()
+
+
 def changed_after(a: Any) -> Any:
     n, m = a.copy(), a * 0
     for k in range(3):
@@ -140,7 +147,7 @@ def as_many_as_there_are(a: Any) -> Any:
 GIVEN = [np.random.default_rng(k).normal(size=4) for k in range(6)]
 PROGRAMS = (
     *(made_in_a_loop, relaxed, given_on, rotated, kept_before, on_a_branch),
-    *(clamped, rows_and_numbers, augmented),
+    *(clamped, rows_and_numbers, augmented, rooted),
 )
 
 
@@ -151,7 +158,7 @@ def test_as_numpy_does(program: Any, backend: str) -> None:
     np.testing.assert_allclose(found, [program(x) for x in GIVEN], rtol=1e-4)
 
 
-@pytest.mark.parametrize("program", [relaxed, clamped, augmented], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("program", [relaxed, clamped, augmented, rooted], ids=lambda f: f.__name__)
 def test_derivatives(program: Any) -> None:
     given = np.stack(GIVEN)
     found = ab.grad(ab.batched(program), argnums=0)(given.astype(np.float32))

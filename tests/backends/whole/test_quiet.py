@@ -49,7 +49,7 @@ def test_nothing_is_said_of_sums_at_computed_places(capfd, tmp_path, monkeypatch
 
 
 def forward(w, words):
-    """A sum that is zero again where an index is out of range: a loop that hands on more than what it adds up."""
+    """A sum that is zero again where an index is out of range: a loop that carries more than what it adds up."""
     rows = [[0.0] * 3 for _ in words]
     for j in range(3):
         rows[0][j] = math.exp(w[j][words[0]])
@@ -59,7 +59,7 @@ def forward(w, words):
     return math.log(sum(rows[-1]))
 
 
-def test_nothing_is_said_of_loops_that_hand_on_more_than_sums(capfd, tmp_path, monkeypatch):
+def test_nothing_is_said_of_loops_that_carry_more_than_sums(capfd, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     numbers = [[0.1, -0.3, 0.2], [0.4, 0.0, -0.1], [0.2, 0.3, 0.5]]
     f = ab.batched(forward, in_axes=(None, 0), backend="llvm")

@@ -587,39 +587,41 @@ def is_slow(region: Region) -> bool:
 
 
 def counted_turns(w: Writer, loop: For, vectors: bool = True) -> AbstractContextManager[str]:
-    """The turns of a loop that is counted: LLVM may make vectors of them where a turn has no loop of its own, and adds
-    to what it is handed, unless something else is done in each (`vectors`)."""
-    handed = zip(loop.body.results, loop.body.args[1:], strict=True)
-    vectors = vectors and all(_is_reduced(loop.body, x, before) for x, before in handed)
+    """The iterations of a loop that is counted: LLVM may make vectors of them where they have no loop of their own, and
+    what they carry is reduced (of others it says on standard error that it makes none), unless something else is done
+    in each (`vectors`)."""
+    carried = zip(loop.body.args[1:], loop.body.results, strict=True)
     body = (*loop.body.args, *(r for i in walk(loop.body) for r in i.results))
     plain = vectors and all(isinstance(v.type, Array) and math.prod(v.type.shape) <= SMALL for v in body)
     plain = plain and not any(isinstance(i, For | While) for i in walk(loop.body))
+    plain = plain and all(x in _accumulated(loop.body, {before}) for before, x in carried)
     whole = turns(loop)
     if w.f.interrupts is not None and whole > PART:
         return _in_parts(w, whole, plain)
     return w.loop(whole) if plain else w.f.loop(0, whole, 1)
 
 
-_REDUCTIONS = frozenset(("add", "sub", "mul", "max", "min", "and", "or", "xor", "select_n"))
+_REDUCTIONS = frozenset(("add", "mul", "max", "min", "and", "or", "xor"))
 
 
-def _is_reduced(region: Region, x: Operand, before: Value) -> bool:
-    """Is a value what it was before a turn, or that and something, on each path? (Of what LLVM makes no vectors it says
-    so on standard error, where it was asked for some.)"""
-    if x == before:
-        return True
-    made = next((i for i in region.body if x in i.results), None)
-    match made:
-        case Apply(op=op, operands=xs) if op.name in _REDUCTIONS:
-            given = xs[1:] if op.name == "select_n" else xs[:1] if op.name == "sub" else xs
-            return (all if op.name == "select_n" else any)(_is_reduced(region, y, before) for y in given)
-        case Apply(op=op, operands=(y,)) if op.name == "convert_element_type":
-            return _is_reduced(region, y, before)
-        case If(results=results, then=then, orelse=orelse):
-            k = results.index(x)
-            return _is_reduced(then, then.results[k], before) and _is_reduced(orelse, orelse.results[k], before)
-        case _:
-            return False
+def _accumulated(region: Region, of: Collection[Operand]) -> set[Operand]:
+    """The values of a region that are one of some, or the reduction of that and something, on each path."""
+    found = set(of)
+    for i in region.body:
+        match i:
+            case Apply(op=op, operands=xs):
+                first, *rest = (x in found for x in xs) if xs else (False,)
+                if (
+                    (op.name in _REDUCTIONS and (first or any(rest)))
+                    or (op.name in ("sub", "convert_element_type") and first)
+                    or (op.name == "select_n" and all(rest))
+                ):
+                    found.update(i.results)
+            case If(results=results, then=then, orelse=orelse):
+                a, b = _accumulated(then, found), _accumulated(orelse, found)
+                arms = zip(results, then.results, orelse.results, strict=True)
+                found.update(r for r, x, y in arms if x in a and y in b)
+    return found
 
 
 PART = 1 << 16
