@@ -15,7 +15,7 @@ import numpy as np
 
 from autobatch.analysis.unused import unused_results
 from autobatch.autodiff.cut import in_part
-from autobatch.backends.protocol import NEUTRAL, combine, data_column
+from autobatch.backends.folds import NEUTRAL, combine, data_column
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import Apply, Literal, Value
 from autobatch.ir.elementwise import FINITE_DERIVATIVE

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch import targets
-from autobatch.backends.protocol import data_column
+from autobatch.backends.folds import data_column
 from autobatch.backends.xla.buffers import Buffers
 from autobatch.backends.xla.loops import LevelLoop
 from autobatch.backends.xla.native.before import before_loops

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from autobatch.backends.protocol import NEUTRAL, combine
+from autobatch.backends.folds import NEUTRAL, combine
 from autobatch.backends.xla.inverse import Runs
 from autobatch.backends.xla.native.operation import native
 from autobatch.backends.xla.products.window import LoopProducts, Source

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from autobatch.backends.protocol import NEUTRAL
+from autobatch.backends.folds import NEUTRAL
 from autobatch.backends.xla.lanes import over_rows
 from autobatch.backends.xla.masks import Rows, on_rows
 from autobatch.ir import jax_compat

@@ -1,4 +1,4 @@
-"""What back ends share: the meaning of folds, and of data columns on the device."""
+"""The meaning of folds, and of data columns on the device, as all back ends that compute rows have it."""
 
 from __future__ import annotations
 
