@@ -23,6 +23,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from autobatch import called_back, native, on_gpu, plain, transfer
 from autobatch.arguments import Bound, Entries, Slot, bind, positions_of, read_axes
+from autobatch.backends.interface import Place
 from autobatch.batch import Batch
 from autobatch.cache import CacheInfo, Key
 from autobatch.choice import is_use
@@ -453,8 +454,8 @@ class Batched(Generic[P, R]):
         if operands is not None and examples.kept and examples.group is not None:
             examples.group.mark(self.planner)  # what needs plans later finds them with it
         held = (program, examples, shared, ready, settings.out_axes, chosen.check_plans, operands)
-        place = native.Place(chosen.threads, chosen.stream)
-        return Prepared(self._name, *held, place, by_xla if is_free else None, packed=packed)
+        place = Place(chosen.threads, chosen.stream)
+        return Prepared(self._name, *held, place, by_xla if is_free else None, packed=packed, use=backend)
 
     def _call_compiled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], run: Run, runs: bool = False) -> Any:
         """A call that `run` runs, for each group. `runs`: as in `prepare`."""

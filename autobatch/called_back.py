@@ -17,8 +17,8 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
 from autobatch import native
+from autobatch.backends.interface import Place
 from autobatch.backends.llvm.whole.running import Executable
-from autobatch.native import Place
 from autobatch.specialise import Program
 
 
@@ -34,7 +34,7 @@ def called(code: Executable, operands: Sequence[Any], rows: int, place: Place) -
     shapes = [jax.ShapeDtypeStruct(shape, x.dtype) for shape, x in types]
 
     def on_host(*given: Any) -> list[Any]:
-        found, _ = native.run(code, [np.asarray(x) for x in given], rows, place)
+        found, _ = code.run([np.asarray(x) for x in given], rows, place)
         return [*found[:-1], found[-1].copy()] if code.seldom else found  # the next call has that memory
 
     return list(jax.pure_callback(on_host, shapes, *operands, vmap_method="sequential"))

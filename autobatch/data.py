@@ -35,7 +35,18 @@ from autobatch.ir.template import Input, is_numpy
 from autobatch.ir.types import Array, Type
 from autobatch.joint import Part, join
 from autobatch.packing import Declared, merged, pack_fresh, pack_like, unknown_lists
-from autobatch.ready import Program, Ready, at_run_time, from_host, from_leaves, from_structure, one_batch
+from autobatch.ready import (
+    Program,
+    Ready,
+    at_run_time,
+    from_host,
+    from_leaves,
+    from_structure,
+    one_batch,
+    require_one_batch,
+)
+from autobatch.runtime import validation
+from autobatch.runtime.archive import Damaged
 from autobatch.runtime.columns import ROOT, Columns, has_mask, host_dtype, host_shape
 from autobatch.runtime.layout import TypesDisagree
 from autobatch.runtime.schema import Schema, without_numpy
@@ -43,6 +54,9 @@ from autobatch.runtime.shapes import ShapesDiffer, WithinOne, ragged_names
 from autobatch.runtime.together import component_field, component_schema, root_columns, schema_together, together
 
 T = TypeVar("T")
+
+VALID = "#valid"
+"""Among what was `checked` of leaves: the columns fit each other."""
 
 FAILED = "#failed"
 """The table that says which examples failed while planning, for functions with `on_error="mask"`."""
@@ -172,6 +186,27 @@ class Examples:
             else:
                 self.group = Batch.from_leaves(leaves, form).group()
         return self.group
+
+    def column(self, name: str) -> Any:
+        """A column as machine code reads it, which looks at no reference, offset or tag before it follows it: those of
+        a batch whose leaves JAX's functions have put together are looked at here, once. (What JAX traces is not known.)
+        PlanError where one of them leads nowhere."""
+        if self.leaves is None or self.group is not None:
+            return self.on_host().column(name)
+        leaves, form = self.leaves
+        if VALID not in leaves.checked:
+            require_one_batch(leaves, form)
+            if not any(isinstance(x, jax.core.Tracer) for x in leaves.columns.values()):
+                columns = transfer.from_leaves(form.schema, form.count, dict(form.enums), leaves.columns)
+                try:
+                    validation.check(columns)
+                except Damaged as error:
+                    raise PlanError(
+                        f"{self.function}: the columns of the batch have changed since it was packed, and do not fit "
+                        f"each other: {error}; pack the examples again"
+                    ) from None
+                leaves.checked.add(VALID)
+        return leaves.columns[name]
 
     def host_or_leaves(self) -> dict[str, Any]:
         """The columns of the examples as leaves, for results that are nodes of the input."""

@@ -267,7 +267,7 @@ def gradient_by_xla(p: Prepared, wrt: Wrt, output: int, by_rows: bool) -> tuple[
 
 def rows_alone(p: Prepared, moving: Moving, wrt: Wrt) -> Moving:
     """Dense derivatives as compiled programs give them: all rows of the tables that are read by rows alone."""
-    tables = p.program.compiled.tables_of_rows
+    tables = p.program.compiled.code.tables_of_rows
     shared = [
         SparseRows(jnp.arange(x.shape[0]), x, x.shape) if k in tables else x
         for k, x in zip(wrt.shared, moving[0], strict=True)

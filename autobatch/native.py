@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -18,12 +17,9 @@ import numpy as np
 from autobatch import on_gpu
 from autobatch.arguments import Bound
 from autobatch.backends.cuda.arrays import DeviceArray
-from autobatch.backends.cuda.program import CudaProgram
-from autobatch.backends.cuda.running import Executable as Kernel
 from autobatch.backends.cuda.running import ones
+from autobatch.backends.interface import FunctionCode, FunctionProgram, Place
 from autobatch.backends.llvm.lanes.tensors import KEY
-from autobatch.backends.llvm.whole.program import WholeProgram
-from autobatch.backends.llvm.whole.running import Executable
 from autobatch.choice import Call, use_of
 from autobatch.computed import ArrayResult, Result, StructureResult
 from autobatch.containers import leaves, with_leaves
@@ -80,7 +76,7 @@ def _of_examples(program: Program, examples: Examples) -> Iterator[Any]:
             yield word_tables.column(program.extended(_vocabularies(examples)).get("str", ()), x.name)
             continue
         if isinstance(x, ColumnInput):
-            yield _column(examples, x.name)
+            yield examples.column(x.name)
             continue
         if x.vocabulary not in words:
             known = program.extended(_vocabularies(examples))
@@ -100,13 +96,6 @@ def columns_read(program: Program, schema: Schema) -> list[tuple[str, bool]] | N
     return columns + [(name, True) for name in program.argument_columns(schema).values()]
 
 
-def _column(examples: Examples, name: str) -> Any:
-    """A column of the examples, as a leaf or as it lies on the host."""
-    if examples.leaves is not None and examples.group is None:
-        return examples.leaves[0].columns[name]
-    return examples.on_host().column(name)
-
-
 def _batched(program: Program, examples: Examples) -> Iterator[Any]:
     """A column for each parameter of the entry."""
     packed = program.argument_columns(examples.schema)
@@ -115,28 +104,13 @@ def _batched(program: Program, examples: Examples) -> Iterator[Any]:
             yield raw(examples.arrays[k])
             continue
         for table in range(position, position + 1 + component.optional):
-            yield _column(examples, packed[f"#argument{table}"])[: examples.count]
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where code runs: `threads` of the processor, None for all; or in the order of a stream of a GPU."""
-
-    threads: int | None = None
-    stream: int | None = None
+            yield examples.column(packed[f"#argument{table}"])[: examples.count]
 
 
 SOMEWHERE = Place()
 
 
-def run(code: Executable | Kernel, given: Sequence[Any], rows: int, place: Place) -> tuple[list[Any], bool]:
-    """The arrays that the code computes, and whether an example has failed."""
-    if isinstance(code, Kernel):
-        return code(given, rows, place.stream)
-    return code(given, rows, place.threads)
-
-
-def program_of(program: Program) -> WholeProgram | CudaProgram:
+def program_of(program: Program) -> FunctionProgram:
     """The code of a function that is such code as a whole."""
     assert program.compiled.native is not None
     return program.compiled.native
@@ -157,7 +131,7 @@ def places(program: Program, schema: Schema, shared: int) -> dict[Moved, int]:
     return found | {("column", name): behind + int(table.removeprefix(ARGUMENT)) for table, name in of_arguments}
 
 
-def gradient_of(program: Program, output: int, wrt: Sequence[int]) -> Executable | Kernel | None:
+def gradient_of(program: Program, output: int, wrt: Sequence[int]) -> FunctionCode | None:
     """The derivative of result `output` by some operands; None where there is no machine code for it."""
     compiled, key = program_of(program), (output, tuple(wrt))
     with nullcontext() if key in compiled.gradients else program.compiling("the derivative's machine code"):

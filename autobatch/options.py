@@ -206,14 +206,13 @@ class Options:
     NVIDIA, a thread for each example; arrays of the GPU are read where they lie, others are copied there and results
     back), or `auto`.
 
-    `auto` takes `llvm` for calls whose batched arguments are arrays of numbers in the memory of the host, or lists and
-    objects as they come, where an estimate says that it is faster (no product or array is of size). Where an integer of
-    Python needs more bits than the device's have, it runs the call again by `xla`, if its host computes that integer.
-    It takes `cuda` where an argument is an array on a GPU of another library than JAX, and, where JAX computes on a
-    GPU, for what it would run by `llvm` and numbers end a loop in. It takes `xla` else: under transformations of JAX,
-    for `f.lower`, on other devices, for derivatives by what lists and objects hold, and, over batches that are packed,
-    which keep their plans, for recursions, and for derivatives unless numbers end a loop. Arrays of JAX come back
-    from all of them. `f.explain` says what was taken, and why.
+    `auto` takes `llvm` or `xla`, whichever is estimated to take less time for a call of so many examples: of arrays in
+    the memory of the host, of lists and objects as they come, and of those that are packed and keep their plans; for
+    values and for derivatives. `f.explain` shows both estimates. Where an integer of Python needs more bits than the
+    device's have, it runs the call again by `xla`, if its host computes that integer. It takes `cuda` where an argument
+    is an array on a GPU of another library than JAX, and, where JAX computes on a GPU, where that is estimated to take
+    less time than `xla`. It takes `xla` else: under transformations of JAX, for `f.lower` and on other devices. Arrays
+    of JAX come back from all of them.
     The argument `backend` of `batched` is the same option."""
 
     max_rows: int = field(default=50_000_000, metadata=_spec(_count))

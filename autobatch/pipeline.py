@@ -10,26 +10,21 @@ traced by JAX for one signature (the shapes of a size class).
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from autobatch import choice, progress
-from autobatch.autodiff import Policy
-from autobatch.backends.cuda.program import CudaProgram
-from autobatch.backends.interpret import demand
-from autobatch.backends.interpret.callback import decided_on_host
+from autobatch.backends.interface import Declined, Function, FunctionProgram, Mode, Rows
+from autobatch.backends.interpret.program import Interpret, Interpreted
 from autobatch.backends.llvm.binding.machine import binding_machine
-from autobatch.backends.llvm.whole.program import WholeProgram
-from autobatch.backends.xla import emit, memory
-from autobatch.backends.xla.differentiable import Differentiable, Mode
-from autobatch.backends.xla.machine import machine
-from autobatch.backends.xla.native.eligible import all_by_kernel
-from autobatch.choice import Use
+from autobatch.backends.llvm.whole.program import Llvm, WholeProgram
+from autobatch.backends.xla import memory
+from autobatch.backends.xla.program import Xla, XlaProgram, window_costs
 from autobatch.computed import ArrayResult, RaggedResult, Result, StructureResult, first_rows, masked_elements, offsets
 from autobatch.control import (
     Asked,
@@ -49,10 +44,9 @@ from autobatch.ir.blocks import is_too_deep
 from autobatch.ir.capacity import TOO_LARGE
 from autobatch.ir.core import Apply, Module, walk
 from autobatch.ir.printer import print_module
-from autobatch.ir.system import Compute, Equation, print_system
+from autobatch.ir.system import print_system
 from autobatch.ir.template import NO_INTEGERS, Integers
 from autobatch.ir.types import INT, Array
-from autobatch.optimize.costs import TYPICAL, Machine
 from autobatch.optimize.cse import eliminate_common
 from autobatch.optimize.fission import Recurrence, Schedule, print_schedule
 from autobatch.optimize.footprint import Footprint
@@ -115,14 +109,14 @@ class Program:
         options: Options,
         masks: bool,
         passed: Callable[[], Passed],
-        native: WholeProgram | CudaProgram | None = None,
+        native: FunctionProgram | None = None,
         by_xla: Callable[[], Program] | None = None,
     ) -> None:
         self.facts, self.options, self.masks, self.sites = facts, options, masks, facts.sites
         self.native, self._schema, self._passed, self.by_xla = native, schema, passed, by_xla
         self._fitting = set[tuple[int, ...]]()
         if native is None:
-            self._emit  # noqa: B018  what cannot be emitted is refused here
+            self.code  # noqa: B018  what cannot be emitted is refused here
 
     @functools.cached_property
     def lowered(self) -> Lowered:
@@ -133,10 +127,6 @@ class Program:
     def in_front(self) -> Mapping[Span, Span]:
         """The loops and calls that run ahead of a branch on computed numbers, with the branch that they stand in."""
         return self._passed().whole.found.in_front
-
-    @property
-    def _cut(self) -> bool:
-        return self._passed().whole.cut
 
     @functools.cached_property
     def _made(self) -> Scheduled:
@@ -162,7 +152,7 @@ class Program:
 
     @functools.cached_property
     def _request(self) -> TableRequest:
-        return table_request(self.schedule, self.options.widths, _machine(self.schedule, self.options))
+        return table_request(self.schedule, self.options.widths, window_costs(self.schedule, self.options))
 
     @functools.cached_property
     def _sizes(self) -> SizeClasses:
@@ -171,18 +161,24 @@ class Program:
         return SizeClasses(min(self.options.widths) if levels or not regular else 1, regular)
 
     @functools.cached_property
-    def _emit(self) -> emit.Program:
-        options = self.options
-        return emit.Program(self.schedule, self._request, self.example.constants, options.products, options.loops)
+    def rows(self) -> Rows:
+        """Equations over rows, as back ends compile them."""
+        made = self._made
+        status = made.system.outputs[self._status] if self.masks and self.sites else None
+        cut = self._passed().whole.cut
+        return Rows(made.system, made.schedule, self._request, made.functions.constants, self.options, cut, status)
 
     @functools.cached_property
-    def _differentiable(self) -> Differentiable:
-        return Differentiable(self._emit, self.schedule, cast(Policy, self.options.residuals), cut=self._cut)
+    def code(self) -> XlaProgram:
+        """The program that XLA runs."""
+        found = Xla().accepts(self.rows)
+        if isinstance(found, Declined):
+            raise found.error
+        return found
 
     @functools.cached_property
-    def _by_rows(self) -> Differentiable:
-        policy = cast(Policy, self.options.residuals)
-        return Differentiable(self._emit, self.schedule, policy, by_rows=True, cut=self._cut)
+    def _reference(self) -> Interpreted:
+        return Interpret().compile(self.rows)
 
     @functools.cached_property
     def footprint(self) -> Footprint:
@@ -287,20 +283,12 @@ class Program:
     def interpret(self, shared: Sequence[Any], plan: DataPlan, tables: Mapping[str, Any]) -> list[Result]:
         """The results by the reference back end, row by row. `tables` are what `bind` made of the plan; columns of data
         among them may hold other numbers than those that were planned."""
-        live = {column: tables[column][: plan.rows(space)] for column, space in self._request.data}
-        arrays = iter(self.evaluate(shared, plan, live))
+        arrays = iter(self._reference.run(shared, tables, plan=plan))
         return self._results(arrays, {**tables, **exact_outputs(plan, tables)}, plan.count)
 
     def evaluate(self, shared: Sequence[Any], plan: DataPlan, data: Mapping[str, Any]) -> list[Any]:
         """The arrays that the results are made of, by the reference back end; `data` replaces columns of the plan."""
-        whole = replace(plan, data={**plan.data, **data})
-        status = self._made.system.outputs[self._status] if self.masks and self.sites else None
-
-        def run(shared: Sequence[Any], data: Mapping[str, Any]) -> list[Any]:
-            live = replace(whole, data={**whole.data, **data})
-            return demand.run(self._made.system, live, shared, self.example.constants, status)
-
-        return decided_on_host(run, demand.shapes(self._made.system, whole), shared, data)
+        return self._reference.run(shared, data, plan=plan)
 
     def interpret_later(
         self,
@@ -310,36 +298,19 @@ class Program:
         evaluate: Callable[[Sequence[Any]], Sequence[Any]],
     ) -> list[Result]:
         """The results where the plan is not known yet: `evaluate` gives the arrays of these shapes."""
-        arrays = jax.eval_shape(lambda s, t: self._emit.run(s, t, signature), list(shared), dict(tables))
+        arrays = jax.eval_shape(lambda s, t: self.code.run(s, t, signature, "forward"), list(shared), dict(tables))
         return self._results(iter(evaluate(arrays)), tables, signature.batch)
 
     def run(
         self, shared: Sequence[Any], tables: Mapping[str, Any], signature: Signature, mode: Mode = "reverse"
     ) -> list[Result]:
         """The results of the entry, to be traced under `jax.jit` with `signature` and `mode` static."""
-        found = self.results(self._differentiable.run(shared, tables, signature, mode=mode), tables, signature)
+        found = self.results(self.code.run(shared, tables, signature, mode), tables, signature)
         if self.may_run_long and signature.batch:
             status = found[len(self.facts.kinds)]
             assert isinstance(status, ArrayResult)
             found[len(self.facts.kinds)] = replace(status, values=not_cheap(status.values))
         return found
-
-    @property
-    def runs_step_by_step(self) -> bool:
-        """Are there loops from whose steps XLA gains nothing: what numbers end, levels without a product, and those for
-        which there is no kernel?"""
-        recurrences = [s for s in self.schedule.steps if isinstance(s, Recurrence)]
-        if not recurrences:
-            return self.schedule.holds_masked_loop
-        multiplied = _multiply(e for r in recurrences for t in r.tasks for e in t.equations)
-        options = self.options
-        kernel = multiplied and all_by_kernel(self.schedule, options.loops, options.products, options.widths)
-        return not kernel or self.schedule.holds_masked_loop
-
-    @property
-    def multiplies(self) -> bool:
-        """Are there products, in which rows of many examples may meet?"""
-        return _multiply(self.schedule.system.equations)
 
     @functools.cached_property
     def may_run_long(self) -> bool:
@@ -351,13 +322,7 @@ class Program:
     ) -> tuple[list[Any], Callable[[Sequence[Any]], tuple[list[Any], dict[str, Any]]]]:
         """The arrays that the results are made of, and their pullback to shared inputs and columns of floats, in which
         tables that are read by rows have the cotangents of these rows (`SparseRows`)."""
-        return self._by_rows.linearised(shared, tables, signature, mode)
-
-    @property
-    def tables_of_rows(self) -> frozenset[int]:
-        """The shared inputs that are read by rows alone."""
-        adjoint = self._by_rows.adjoint
-        return frozenset() if adjoint is None else frozenset(adjoint.rows)
+        return self.code.gradient(shared, tables, signature, mode)
 
     def results(self, arrays: Sequence[Any], tables: Mapping[str, Any], signature: Signature) -> list[Result]:
         """The results of the entry, of the arrays that they are made of."""
@@ -424,7 +389,7 @@ class Program:
     def as_text(self, stage: str) -> str:
         """The program after a stage: "example", "functions", "spmd", "fissioned" or "adjoint"."""
         if stage == "adjoint":
-            return self._differentiable.as_text()
+            return self.code.differentiable.as_text()
         made = self._made
         match stage:
             case "example":
@@ -435,19 +400,6 @@ class Program:
                 return print_system(made.system)
             case _:
                 return print_schedule(made.schedule)
-
-
-def _multiply(equations: Iterable[Equation]) -> bool:
-    return any(isinstance(e, Compute) and e.op.name == "dot_general" for e in equations)
-
-
-def _machine(schedule: Schedule, options: Options) -> Machine:
-    """What the covers of levels go by: this machine is measured only where there are levels, and XLA runs them."""
-    if options.backend == "interpret" or not any(isinstance(s, Recurrence) for s in schedule.steps):
-        return TYPICAL
-    if all_by_kernel(schedule, options.loops, options.products, options.widths):
-        return TYPICAL
-    return machine(options.window_costs)
 
 
 NOTHING_TRACED: Mapping[int, str] = {}
@@ -493,14 +445,10 @@ def compile(
     def native() -> Passed:
         return remembering(lambda places: _native(*lowered(places, True), lowered))
 
-    if options.backend in (Use.ON_GPU, "cuda"):
-        made = native()
-        kernel = CudaProgram(made.whole.module, bool(made.whole.sites), made.inputs, _accept(options))
-        return Program(made.facts, schema, options, masks, lambda: made, kernel, made.by_xla)
-    if choice.is_use(options.backend) or options.backend == "llvm":
+    if options.backend in choice.WHOLE:
         needs = (args, kwargs, shared, traced, integers.names, integers.unknown, sorted(integers.known), masks)
         store = store_of(fun, schema, options, (*needs, {name: list(d) for name, d in dicts.items()}))
-        return _as_machine_code(native, schema, options, masks, store)
+        return _of_function(native, schema, options, masks, store)
     return remembering(lambda places: _planned(*lowered(places)))
 
 
@@ -512,26 +460,33 @@ def _planned(lowered: Lowered, module: Module, asked: Asked) -> Program:
     return Program(passed.facts, asked.schema, asked.options, asked.masks, lambda: passed)
 
 
-def _as_machine_code(
+def _of_function(
     native: Callable[[], Passed], schema: Schema, options: Options, masks: bool, store: Store | None
 ) -> Program:
-    """A program that is machine code as a whole: as an earlier process has left it, where there is one."""
-    passed = functools.cache(native)
-    if store is not None and (held := store.find()) is not None:
+    """A program whose code is that of a whole function: as an earlier process has left it, where there is one."""
+    passed, by_llvm = functools.cache(native), choice.compiles_functions(options.backend).name == Llvm.name
+    if by_llvm and store is not None and (held := store.find()) is not None:
         with suppress(LookupError):  # its object is gone, or none any more
-            code = WholeProgram(lambda: passed().whole.module, bool(held.facts.sites), (), held.made, held.code)
-            return Program(held.facts, schema, options, masks, passed, code)
+            kept = Llvm().restored(lambda: _taken(passed(), options), bool(held.facts.sites), held.made, held.code)
+            return Program(held.facts, schema, options, masks, passed, kept)
     made = passed()
+    taken = _taken(made, options)
+    choice.require(options.backend, taken)
     progress.at("machine code")
-    code = WholeProgram(lambda: made.whole.module, bool(made.whole.sites), made.inputs, accept=_accept(options))
-    if store is not None and not made.lowered.traced and made.by_xla is None and is_plain(made.lowered.module):
+    code = choice.compiles_functions(options.backend).compile(taken)
+    plain = not made.lowered.traced and made.by_xla is None and is_plain(made.lowered.module)
+    if store is not None and plain and isinstance(code, WholeProgram):
         store.keep(made.facts, made.lowered.sources, code.made, code.name)
     return Program(made.facts, schema, options, masks, passed, code, made.by_xla)
 
 
-def _accept(options: Options) -> Callable[[Any, bool], None] | None:
-    """What declines a function for which nobody asked machine code."""
-    return functools.partial(choice.accept, Use(options.backend)) if choice.is_use(options.backend) else None
+def _taken(made: Passed, options: Options) -> Any:
+    """What the back end compiles of a function."""
+    function = Function(made.whole.module, bool(made.whole.sites), made.inputs)
+    taken = choice.compiles_functions(options.backend).accepts(function)
+    if isinstance(taken, Declined):
+        raise taken.error
+    return taken
 
 
 def _decline_unchecked(module: Module, options: Options) -> None:
@@ -544,7 +499,7 @@ def _decline_unchecked(module: Module, options: Options) -> None:
 def _native(lowered: Lowered, module: Module, asked: Asked, again: Callable[[frozenset[Span]], Ready]) -> Passed:
     """What the passes make of a program that is machine code as a whole. `again` lowers it for XLA."""
     options = asked.options
-    if options.backend in choice.ANEW:
+    if choice.is_use(options.backend):
         options = replace(options, max_steps=min(options.max_steps, choice.PATIENCE))
     alone = replace(asked, integers=asked.integers.on_device(), options=options)
     on_device = without_made_lists(module, asked.schema)

@@ -17,14 +17,14 @@ import numpy as np
 
 from autobatch import called_back, native, on_gpu, results
 from autobatch.arguments import Bound
-from autobatch.backends.llvm.whole.program import WholeProgram
+from autobatch.backends.interface import Place
 from autobatch.checks import refuse, refuse_failed
 from autobatch.choice import PATIENCE
 from autobatch.computed import ArrayResult, Result
 from autobatch.data import FAILED, Examples
 from autobatch.errors import Error, ExampleError, Failure, warn_of_xla
 from autobatch.ir.template import Output
-from autobatch.native import SOMEWHERE, Moved, Place
+from autobatch.native import SOMEWHERE, Moved
 from autobatch.outcome import Outcome
 from autobatch.ready import Ready
 from autobatch.reporting import failures_of
@@ -57,6 +57,8 @@ class Prepared:
     """Shared arguments that are columns."""
     concrete: bool = False
     """Is it known that JAX traces nothing of it?"""
+    use: str = ""
+    """The back end of the call, or its `choice.Use`."""
     called_back: Exception | None = None
     """JAX traces what machine code reads, so that XLA calls it: why the call is not a program of XLA."""
 
@@ -96,7 +98,7 @@ class Prepared:
         """Run machine code that is the whole function."""
         if self.called_back is not None:
             return self.assemble_called(self._called(operands, self.called_back))
-        arrays, wrong = native.run(native.program_of(self.program), operands, self.examples.count, self.place)
+        arrays, wrong = native.program_of(self.program).run(operands, self.examples.count, self.place)
         return self.assemble_native(operands, arrays, wrong)
 
     def _called(self, operands: Sequence[Any], refused: Exception) -> list[Any]:
@@ -182,14 +184,14 @@ class Prepared:
             self._warn()
             return None
         result, code, wrong = None, native.program_of(self.program), True
-        if alone and isinstance(code, WholeProgram) and self.returns_a_number:
+        if alone and code.on_host and self.returns_a_number:
             weight: Any = native.ones_of(count, code.results[output].dtype)
-            found, wrong = native.run(made, [*operands, weight], count, self.place)
+            found, wrong = made.run([*operands, weight], count, self.place)
         if wrong:
-            arrays, wrong = native.run(code, operands, count, self.place)
+            arrays, wrong = code.run(operands, count, self.place)
             weight = native.weights(operands, arrays[-1], arrays[output].dtype, wrong, self.place)
             result = self.assemble_native(operands, arrays, wrong)
-            found, _ = native.run(made, [*operands, weight], count, self.place)
+            found, _ = made.run([*operands, weight], count, self.place)
         return result, dict(zip(wrt, native.as_given(found, operands, self.chosen is not None), strict=True))
 
     def _gradient_called(self, operands: list[Any], output: int, where: list[int]) -> tuple[Any, list[Any]]:
@@ -204,11 +206,8 @@ class Prepared:
 
     def _warn(self) -> None:
         """Say once why the derivative is slow, where XLA gains nothing from the loops that machine code has refused."""
-        code = native.program_of(self.program)
-        if self.chosen is None or not isinstance(code, WholeProgram) or code.refused is None:
-            return
-        refused, code.refused = code.refused, None
-        if self.chosen().program.compiled.runs_step_by_step:
+        refused = None if self.chosen is None else native.program_of(self.program).refusal()
+        if refused is not None and self.chosen is not None and self.chosen().program.compiled.code.runs_step_by_step:
             warn_of_xla(f"the derivative of {self.function}", refused)
 
     @property

@@ -83,16 +83,21 @@ NOTHING = Ready({}, None)
 def from_leaves(leaves: Leaves, form: Form, fingerprint: str) -> Ready | None:
     """The plan that travels with a batch. Columns of data are read from the batch's own leaves: `with_floats` and
     gradients reach them."""
+    require_one_batch(leaves, form)
+    for planned, tables in zip(form.plans, leaves.tables, strict=True):
+        if planned.fingerprint == fingerprint:
+            return _with_plan(leaves, planned, tables)
+    return None
+
+
+def require_one_batch(leaves: Leaves, form: Form) -> None:
+    """PlanError where the leaves are those of several batches, stacked."""
     rows = tuple(leaves.columns[ROOT].shape)
     if rows != (form.count, *host_shape(form.schema.root)):
         raise PlanError(
             f"the batch has {form.count} examples, but its columns have the shape {rows}: jax.vmap over a Batch is "
             "refused, and an epoch is for jax.lax.scan"
         )
-    for planned, tables in zip(form.plans, leaves.tables, strict=True):
-        if planned.fingerprint == fingerprint:
-            return _with_plan(leaves, planned, tables)
-    return None
 
 
 def _with_plan(leaves: Leaves, planned: Planned, tables: Tables) -> Ready:

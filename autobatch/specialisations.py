@@ -16,10 +16,8 @@ from typing import Any
 
 from autobatch import transfer
 from autobatch.arguments import Bound, Order, order_of
-from autobatch.backends.llvm.whole.estimate import estimate
-from autobatch.backends.llvm.whole.program import WholeProgram
 from autobatch.cache import Bounded, CacheInfo, Key, differences, logger
-from autobatch.choice import ALIKE, NO_LOOPS, WHOLE, DeclinedError, Use, accept, is_use
+from autobatch.choice import ALIKE, WHOLE, DeclinedError, Use, declines, is_use
 from autobatch.collecting import collecting_later
 from autobatch.data import Component, Examples
 from autobatch.errors import PlanError, SourceError, warn_of_xla
@@ -182,18 +180,10 @@ class Specialisations:
 
     def _of_another_use(self, way: Way, request: Requests) -> tuple[Program | None, str]:
         """The machine code that was made for another use, and why it is not for this one ("": it is)."""
-        of_batch = way[0] == Use.DERIVATIVE_OF_BATCH  # where there are products, XLA's program decides
-        for use in ALIKE if way[0] in ALIKE or of_batch else ():
+        for use in ALIKE if way[0] in ALIKE else ():
             program = self._held(request((use, way[1]), self._static_in(way)))
-            if program is None or not isinstance(code := program.compiled.native, WholeProgram):
-                continue
-            if of_batch and estimate(code.whole).multiplies:
-                continue
-            try:
-                accept(Use(way[0]), code.whole, code.sites)
-            except DeclinedError as error:
-                return program, str(error)
-            return program, ""
+            if program is not None and (code := program.compiled.native) is not None and code.on_host:
+                return program, declines(Use(way[0]), code.work)
         return None, ""
 
     def _static_in(self, way: Way) -> frozenset[str]:
@@ -217,30 +207,20 @@ class Specialisations:
         self._programs.put(asked.key, [program, *(self._programs.get(asked.key) or [])[:7]])
 
     def _chosen(self, way: Way, request: Requests, compiler: _Compiler, bound: Bound) -> tuple[Request, Program]:
-        """Machine code for the whole function, where there is any and it pays; else the program of XLA, which is made
-        first for derivatives over batches: most such functions have no loops that it runs step by step."""
-        by_xla, refused = ("xla", way[1]), None
+        """Machine code for the whole function, where there is any and it pays; else the program of XLA."""
         other, why = self._of_another_use(way, request)
         if other is not None and not why:
             asked = request(way, self._static_in(way))
             self._keep(asked, other)
             return asked, other
-        if way[0] == Use.DERIVATIVE_OF_BATCH:
-            try:
-                asked, program = self._found(by_xla, request, compiler, bound)
-                made = program.compiled
-                why = "" if made.runs_step_by_step or not made.multiplies else NO_LOOPS
-            except SourceError as error:
-                refused = error
         slow: SourceError | None = None
         if not why:
             try:
                 return self._made(way, request, compiler, bound)
             except (DeclinedError, SourceError) as error:
-                if refused is not None:
-                    raise refused from None
                 why = str(error).splitlines()[0]
                 slow = error if isinstance(error, SourceError) else None
+        by_xla = ("xla", way[1])
         logger.info("%s runs by xla: %s", self.name, why)
         asked, program = self._found(by_xla, request, compiler, bound)
         if slow is not None and program.compiled.may_run_long and way[0] != Use.ON_GPU:
@@ -334,15 +314,16 @@ class Specialisations:
         if program.compiled.by_xla is None:
             return program
         key = replace(program.key, backend="xla")
-        if self._programs.get(key) is not None:
-            return None
-        try:
-            made = program.by_xla
-        except SourceError:
-            self._programs.put(key, [])  # asked once
-            return None
-        self._programs.put(key, [made])
-        return made
+        held = self._programs.get(key)
+        if new := held is None:
+            try:
+                held = [program.by_xla]
+            except SourceError:
+                held = []  # asked once
+            self._programs.put(key, held)
+        if held and program.given is not None:
+            held[0].at(program.given)  # plans are for what the integers of the last call decide
+        return held[0] if new and held else None
 
     def info(self) -> CacheInfo:
         """What is kept, and how many plans were made."""

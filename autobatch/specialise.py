@@ -99,6 +99,8 @@ class Program:
         """Calls that contain one of these, from their arguments to what they return."""
         self.deciding = compiled.deciding
         self.numbers: tuple[Number, ...] = ()
+        self.given: Sequence[Any] | None = None
+        """The shared leaves of the last call, of machine code whose program by XLA is planned for what they decide."""
         self._at: Bounded[tuple[Number, ...], Program] = Bounded(VALUES)
         self._most, self._numpy, self.orders = most, numpy, orders
         free: Sequence[FreeVariable] = compiled.facts.free
@@ -129,6 +131,8 @@ class Program:
         """This program for what the integers among the shared leaves of a call decide: batches are planned for it. It
         shares everything with this one but its plans."""
         if not self.deciding:
+            if self.compiled.by_xla is not None and not any(isinstance(x, jax.core.Tracer) for x in leaves):
+                self.given = leaves
             return self
         numbers = self.compiled.decide([leaves[k] for k in self.deciding])
 

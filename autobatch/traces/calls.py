@@ -19,6 +19,7 @@ import numpy as np
 
 from autobatch import transfer
 from autobatch.arguments import Bound
+from autobatch.backends.interface import Place
 from autobatch.backends.xla import memory
 from autobatch.batch import Batch
 from autobatch.cache import Bounded
@@ -28,7 +29,6 @@ from autobatch.errors import Error, Failure, PlanError, SourceError, StructureWa
 from autobatch.frontend.heap import CompilesInMemory
 from autobatch.groups import TOKEN, Group, living_group
 from autobatch.ir.types import Array
-from autobatch.native import Place
 from autobatch.prepared import Prepared
 from autobatch.ready import Ready
 from autobatch.runtime.columns import Columns

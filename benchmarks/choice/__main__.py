@@ -36,7 +36,7 @@ FLOOR = 1e-5
 @dataclass(frozen=True)
 class Found:
     """Microseconds a call (medians) and, where they were asked for, seconds to the first one, by what was asked for;
-    `taken` is what `auto` took, and `why`."""
+    `taken` is what `auto` took, and `why`; `work`: of one example, where it is machine code (`fit.py`)."""
 
     name: str
     rows: int
@@ -45,6 +45,7 @@ class Found:
     taken: str = ""
     why: str = ""
     first: Mapping[str, float] = field(default_factory=dict)
+    work: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def regret(self) -> float:
@@ -72,6 +73,7 @@ def ways_of(case: Case, backends: Sequence[str] = WAYS) -> Calls:
         given = packed(f, case) if case.packed else case.arguments
         made["value", backend] = partial(f, *given)
         made["explanation", backend] = partial(f.explain, *given)
+        made["lowered", backend] = partial(f.lower, *given)
         if case.wrt is not None:
             made["gradient", backend] = partial(ab.value_and_grad(f, argnums=case.wrt), *given)
     return made
@@ -89,7 +91,7 @@ def started(calls: Calls) -> dict[tuple[str, str], float]:
     """The seconds of the first call of each, without those that are refused."""
     found = {}
     for key, call in calls.items():
-        if key[0] == "explanation":
+        if key[0] not in ("value", "gradient"):
             continue
         begin = time.perf_counter()
         try:
@@ -115,11 +117,13 @@ def measure(case: Case, rows: int, rounds: int, seconds: float) -> list[Found]:
                 count += 1
             taken[key].append(1e6 * spent / count)
     backend = made["explanation", "auto"]().data["backend"]
+    by_llvm = ("value", "llvm") in calls
+    work = asdict(made["lowered", "llvm"]().program.compiled.native.work) if by_llvm else {}
     found = []
     for what in ("value", "gradient"):
         times = {way: statistics.median(t) for (w, way), t in taken.items() if w == what}
         if times:
-            found.append(Found(case.name, rows, what, times, backend["taken"], backend["why"]))
+            found.append(Found(case.name, rows, what, times, backend["taken"], backend["why"], work=work))
     return found
 
 

@@ -12,7 +12,8 @@ import optax
 import pytest
 
 import autobatch as ab
-from examples.trees.binary import encode, parameters
+from examples.trees.binary import encode as encode_
+from examples.trees.binary import parameters
 from examples.trees.data import Phrase
 from tests.api import nodes
 from tests.api.nodes import close
@@ -306,7 +307,7 @@ def test_axes_go_to_the_keys_that_they_name():
 # ---- training
 
 
-@ab.batched(in_axes=(None, 0))
+@ab.batched(in_axes=(None, 0), backend="xla")
 def score(p, t):
     if t.left is None:
         return p["w"] * t.x + p["b"]
@@ -330,7 +331,7 @@ def test_one_program_and_one_plan_for_training():
 
 
 def test_parameters_of_an_example_under_jit():
-    leaves = [Phrase(k, k) for k in range(2)]
+    leaves, encode = [Phrase(k, k) for k in range(2)], ab.batched(encode_.__wrapped__, in_axes=(None, 0), backend="xla")
     p, data = parameters(5, 3, 2), encode.pack([leaves[0], Phrase(2, -1, *leaves)])
     assert list(p) != sorted(p)
     before = encode.cache_info()

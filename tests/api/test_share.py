@@ -23,7 +23,7 @@ def words() -> list[Word]:
 
 
 def _encoder():
-    @ab.batched(in_axes=(None, 0))
+    @ab.batched(in_axes=(None, 0), backend="xla")
     def encode(p, t):
         return jnp.tanh(p["emb"][t.kind] + sum(encode(p, c) for c in t.kids))
 

@@ -123,7 +123,7 @@ def test_mixed_with_floats_and_arrays():
         value = p["w"] * t.x + p["bias"] * p["k"]
         return value + f_(p, t.left) / p["n"] if t.left is not None else value
 
-    f_ = ab.batched(f, in_axes=(None, 0))
+    f_ = ab.batched(f, in_axes=(None, 0), backend="xla")
     data = ab.pack(trees()).plan(f_)
     for n, k, bias in ((1, 0, 0.5), (2, -3, 1.5), (-4, 5, -1.0)):
         agrees(f_, {"w": np.float32(2), "bias": bias, "k": k, "n": n}, data)

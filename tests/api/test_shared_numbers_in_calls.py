@@ -97,7 +97,7 @@ class Model:
     def __init__(self, depth: int, power: int) -> None:
         self.depth, self.power = depth, power
 
-    @ab.batched(in_axes=0)
+    @ab.batched(in_axes=0, backend="xla")
     def value(self, t):
         return self.below(t, self.depth) * self.power
 
@@ -131,7 +131,7 @@ def test_integers_of_closures_are_guarded():
 
 def test_batches_packed_and_cut():
     """Plans for several values live on one data set; what is cut from it uses them."""
-    f = ab.batched(limited.__wrapped__, in_axes=(None, 0, None))
+    f = ab.batched(limited.__wrapped__, in_axes=(None, 0, None), backend="xla")
     data = ab.pack([*trees(), chain(6)]).plan(f)
     for depth in (2, 4):
         agrees(f, 1.0, data, depth)

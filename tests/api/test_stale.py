@@ -29,7 +29,7 @@ def items() -> list[Item]:
     ]
 
 
-@ab.batched(in_axes=(None, 0))
+@ab.batched(in_axes=(None, 0), backend="xla")
 def score(p, t):
     """Reads classes, lists, integers that decide, strings, None, and floats that only count."""
     below = sum(score(p, c) for c in t.kids)
@@ -67,6 +67,35 @@ DECIDING = {
 
 
 step = jax.jit(score)
+
+
+@pytest.mark.parametrize("backend", ["auto", "llvm"])
+class TestMachineCode:
+    """It has no plan: what columns say now is what it computes, where they fit each other."""
+
+    @pytest.mark.parametrize(
+        ("column", "change"),
+        [
+            ("#root", lambda x: x + 100_000),
+            ("#root", lambda x: x[::-1]),
+            ("Item.kids", lambda x: x + 7),
+            ("Item.kids.#values", lambda x: x + 10**8),
+            ("Item.kids.#offsets", lambda x: x + 10**6),
+            ("Item.word", lambda x: x + 1000),
+        ],
+    )
+    def test_columns_that_lead_nowhere_are_refused(self, backend, column, change):
+        f = ab.batched(score.__wrapped__, in_axes=(None, 0), backend=backend)
+        data = ab.pack(items())
+        f(P, data)
+        with pytest.raises(ab.PlanError, match="columns of the batch have changed since it was packed"):
+            f(P, _changed(data, column, change))
+
+    def test_columns_of_numbers_may_change(self, backend):
+        f = ab.batched(score.__wrapped__, in_axes=(None, 0), backend=backend)
+        data = _changed(ab.pack(items()), "Item.kind", lambda x: x + 1)
+        close(f(P, data), jnp.stack(f.loop(P, data.to_list())))
+        close(f(P, data), f(P, ab.pack(data.to_list())))
 
 
 @pytest.mark.parametrize("column", DECIDING)

@@ -180,17 +180,18 @@ def test_failed_examples_are_told():
 
 
 @pytest.mark.parametrize(
-    ("backend", "why"), [("auto", "a recursion over structure"), ("xla", "asked for"), ("interpret", "row by row")]
+    ("backend", "why"),
+    [("auto", "llvm [0-9]+ and xla [0-9]+ microseconds"), ("xla", "asked for"), ("interpret", "row by row")],
 )
 def test_the_back_end_and_why(backend, why):
     function = ab.batched(tree_lstm.__wrapped__, in_axes=(None, 0), backend=backend)
     found = function.explain(parameters(), ab.pack(TREES)).data["backend"]
-    assert found["asked"] == backend and found["taken"] == ("xla" if backend == "auto" else backend)
-    assert why in found["why"]
+    assert found["asked"] == backend and found["taken"] == ("llvm" if backend == "auto" else backend)
+    assert re.search(why, found["why"])
 
 
 def test_nothing_is_compiled_and_the_call_needs_no_new_specialisation():
-    function = fresh(tree_lstm)
+    function = ab.batched(tree_lstm.__wrapped__, in_axes=(None, 0), backend="xla")
     first, second = (str(function.explain(parameters(), ab.pack(TREES))) for _ in range(2))
     assert first == second
     info = function.cache_info()

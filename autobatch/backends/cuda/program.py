@@ -1,45 +1,36 @@
-"""A whole function with its derivatives, each as a kernel that is written when it is first asked for."""
+"""A whole function with its derivatives, each as a kernel that is written when it is first asked for; the back end
+`cuda`."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 from autobatch.backends.cuda.gradient import write_gradient
 from autobatch.backends.cuda.kernel import CURE, write
 from autobatch.backends.cuda.running import Executable
+from autobatch.backends.interface import Cost, Declined, Form, Function, Load, Work
+from autobatch.backends.llvm.whole.estimate import work_of
 from autobatch.backends.llvm.whole.region import Whole, of_kernels, whole_function
 from autobatch.errors import UnsupportedError
-from autobatch.ir.core import Module
-from autobatch.runtime.schema import ColumnInput, WordInput
-
-
-def _region(module: Module) -> Whole:
-    try:
-        return whole_function(module)
-    except UnsupportedError as error:
-        raise of_kernels(error) from error
 
 
 class CudaProgram(Executable):
-    """The entry of a module. `sites`: its last result says what an example has failed with. `inputs`: what its last
-    shared inputs are, those that come with the examples. No GPU is looked for before the first call. `accept` raises
-    what is to be raised where the function is not to be a kernel."""
+    """The entry of a module. No GPU is looked for before the first call."""
 
-    def __init__(
-        self,
-        module: Module,
-        sites: bool,
-        inputs: Sequence[ColumnInput | WordInput] = (),
-        accept: Callable[[Whole, bool], None] | None = None,
-    ) -> None:
-        self.whole, self.sites, self.inputs = _region(module), sites, tuple(inputs)
-        if accept is not None:
-            accept(self.whole, sites)
-        names = [v.hint or f"argument {k}" for k, v in enumerate(self.whole.region.args)]
-        super().__init__(write(self.whole, sites), names)
+    on_host: ClassVar[bool] = False
+    how = "one kernel, a thread for each example"
+
+    def __init__(self, whole: Whole) -> None:
+        self.whole, self.sites, self.inputs = whole, whole.fails, whole.inputs
+        self.work: Work = work_of(whole)
+        names = [v.hint or f"argument {k}" for k, v in enumerate(whole.region.args)]
+        super().__init__(write(whole, whole.fails), names)
         self.gradients: dict[tuple[int, tuple[int, ...]], Executable] = {}
         self._writing = threading.Lock()
+
+    def refusal(self) -> None:
+        """Derivatives that have no kernel are errors."""
 
     def gradient(self, output: int, wrt: tuple[int, ...]) -> Executable:
         """The derivative of result `output`, each row weighted by an operand more, by the operands `wrt`: of what
@@ -55,3 +46,35 @@ class CudaProgram(Executable):
                 made = Executable(kernel, [*self.names, *held, "the weight of each example"])
                 self.gradients[output, wrt] = made
             return self.gradients[output, wrt]
+
+
+LAUNCH, THREADS = 100.0, 8192
+"""Microseconds of a call, by Python; rows that a GPU computes at once."""
+ELEMENT = 0.004
+"""Microseconds for a number that one thread makes."""
+MATRIX = 3.5
+"""So many times as long takes a multiplication of a product, whose factors lie in memory."""
+
+
+class Cuda:
+    """A kernel of its own for a GPU of NVIDIA, which launches nothing inside of loops."""
+
+    name: ClassVar[str] = "cuda"
+    form: ClassVar[Form] = "function"
+
+    def accepts(self, source: Function) -> Whole | Declined:
+        """As `llvm`, whose regions it compiles."""
+        try:
+            return whole_function(source)
+        except UnsupportedError as error:
+            return Declined(of_kernels(error))
+
+    def cost(self, work: Work, load: Load) -> Cost:
+        """A launch, and what the threads do one row after another."""
+        waves = -(-load.rows // THREADS)
+        row = ELEMENT * (work.elements + MATRIX * work.products)
+        return Cost(LAUNCH + waves * row * (3 if load.derives else 1), 1.0)
+
+    def compile(self, taken: Whole) -> CudaProgram:
+        """The kernel."""
+        return CudaProgram(taken)

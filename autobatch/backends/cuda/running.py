@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.backends import interface
 from autobatch.backends.cuda import ptx
 from autobatch.backends.cuda.arrays import DeviceArray, Foreign, is_on_gpu, looked_at, made, on_stream
 from autobatch.backends.cuda.device import Device, Memory, current_device, stream_of
@@ -77,6 +78,10 @@ class Executable:
     def text(self) -> str:
         """The PTX for the oldest kind, which all others run too."""
         return self.ptx(ptx.ARCHITECTURES[0].name)
+
+    def run(self, operands: Sequence[Any], rows: int, place: interface.Place) -> tuple[list[Any], bool]:
+        """See `interface.FunctionCode`."""
+        return self(operands, rows, place.stream)
 
     def __call__(self, operands: Sequence[Any], rows: int, stream: Any) -> tuple[list[Any], bool]:
         """The results for `rows` rows, and whether a row has failed."""

@@ -76,8 +76,8 @@ def _pulled_back(
     evaluate: Evaluate, shapes: Sequence[jax.ShapeDtypeStruct], values: Arrays, cotangents: Arrays
 ) -> tuple[Any, ...]:
     """The cotangents of all operands."""
-    inputs = [k for k, x in enumerate(values) if _has_derivative(x)]
-    outputs = [k for k, s in enumerate(shapes) if _has_derivative(s)]
+    inputs = [k for k, x in enumerate(values) if has_derivative(x)]
+    outputs = [k for k, s in enumerate(shapes) if has_derivative(s)]
 
     def pull(known: Arrays, operands: Arrays) -> Arrays:
         at, given = operands[: len(values)], operands[len(values) :]
@@ -98,5 +98,5 @@ def _pulled_back(
     return tuple(next(found) if k in inputs else np.zeros(np.shape(x), jax.dtypes.float0) for k, x in enumerate(values))
 
 
-def _has_derivative(x: Any) -> bool:
+def has_derivative(x: Any) -> bool:
     return bool(jnp.issubdtype(x.dtype, jnp.inexact))

@@ -18,9 +18,8 @@ from typing import Any
 
 import jax
 
-from autobatch.backends.cuda.program import CudaProgram
-from autobatch.backends.llvm.whole.estimate import estimate
-from autobatch.backends.llvm.whole.program import WholeProgram
+from autobatch import choice
+from autobatch.backends.interface import FunctionProgram
 from autobatch.data import Examples
 from autobatch.errors import BatchError, SourceError
 from autobatch.inspection import Parts, shapes_of
@@ -170,22 +169,14 @@ def _explained(name: str, backend: Backend, prepared: Prepared) -> Explanation:
     return Explanation(of_call(name, backend, program, plan, ready.tables, signature))
 
 
-def _by_native(backend: Backend, native: WholeProgram | CudaProgram, prepared: Prepared, tables: str) -> Backend:
+def _by_native(backend: Backend, native: FunctionProgram, prepared: Prepared, tables: str) -> Backend:
     """The back end of a call by machine code, with why it was chosen and how it runs. `tables`: what is said of
     those."""
-    many = f"{native.width} examples at once" if native.width > 1 else "one example after another"
-    if isinstance(native, CudaProgram):
-        words = "one kernel, a thread for each example"
-        if backend.asked == "auto":
-            chosen = f"by an estimate the fastest on a GPU, for {estimate(native.whole)}"
-            given = "an argument is an array on a GPU"
-            backend = backend_of("auto", "cuda", given if prepared.chosen is None else chosen)
-    else:
-        refilling = native.refilling
-        words = f"one function of machine code, {many}{f' ({refilling})' if refilling is not None else ''}"
-    if backend.asked == "auto" and isinstance(native, WholeProgram):
-        backend = backend_of("auto", "llvm", f"by an estimate the fastest, for {estimate(native.whole)}")
-    return replace(backend, why=f"{backend.why}; {words}; {tables}")
+    if backend.asked == "auto":
+        use, taken = prepared.use, "llvm" if native.on_host else "cuda"
+        chosen = choice.in_words(choice.Use(use), native.work) if choice.is_use(use) else "an argument is on a GPU"
+        backend = backend_of("auto", taken, chosen)
+    return replace(backend, why=f"{backend.why}; {native.how}; {tables}")
 
 
 def explain_refusal(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from autobatch.analysis.device import depending_on
+from autobatch.backends.interface import Work
 from autobatch.backends.llvm.lanes.floats import FLOATS
 from autobatch.backends.llvm.whole.region import Whole
 from autobatch.ir import jax_compat
@@ -18,60 +18,57 @@ from autobatch.ir.types import Array, Type
 SORTS = ("sort", "top_k")
 
 TURNS = 16
-"""Turns that a loop over structure is taken to have."""
+"""Turns that a loop over structure is taken to have, and calls of a recursion."""
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """What one example computes: instructions, those of static loops as often as they run, of others once, and the
-    numbers that come of them (`elements`); the multiplications of its products, those in loops that computed floats end
-    apart; and the largest array that functions of floats are applied to. `loops`: those that numbers end, and `decided`
-    of them computed floats; `branches` on numbers; `own`: products of which no factor is shared by all examples, and
-    sorts."""
-
-    operations: int
-    multiplications: int
-    longest: int
-    loops: int
-    decided: int = 0
-    inside: int = 0
-    elements: int = 0
-    branches: int = 0
-    own: int = 0
-
-    @property
-    def multiplies(self) -> bool:
-        """Are there products?"""
-        return bool(self.multiplications or self.inside)
-
-    def __str__(self) -> str:
-        loops = "a loop that numbers end" if self.loops == 1 else f"{self.loops} loops that numbers end"
-        words = [f"{self.operations:,} operations", loops if self.loops else ""]
-        products = self.multiplications + self.inside
-        words += [f"products of {products:,} multiplications" if products else ""]
-        words += [f"arrays of {self.longest:,} numbers" if self.longest > 1 else ""]
-        return ", ".join(w for w in words if w)
-
-
-def estimate(whole: Whole) -> Estimate:
+def work_of(whole: Whole) -> Work:
     """What one example costs, as far as that can be told."""
     cost = _Cost(_computed(whole), TURNS if whole.columns else 1)
     cost.region(whole.region, 1)
-    own = _own_products(whole.region, set(whole.region.args[whole.shared :]))
-    loops = cost.longest, cost.loops, cost.decided, cost.inside
-    return Estimate(cost.operations, cost.multiplications, *loops, cost.elements, cost.branches, own)
+    follow = _recursions(whole)
+    own, own_multiplications = _own_products(whole.region, set(whole.region.args[whole.shared :]))
+    return Work(
+        cost.operations,
+        cost.multiplications,
+        cost.longest,
+        cost.loops,
+        cost.decided,
+        cost.inside,
+        cost.elements,
+        cost.branches,
+        own,
+        bool(whole.columns),
+        len(follow),
+        sum(follow),
+        sum(math.prod(r.type.shape) for r in whole.region.results if isinstance(r.type, Array)),
+        whole.fails,
+        cost.dots,
+        own_multiplications,
+    )
 
 
-def _own_products(region: Region, varying: set[Operand]) -> int:
-    """The products of a region, outside of its control, of which each example has both factors for itself; sorts."""
-    found = 0
+def _own_products(region: Region, varying: set[Operand]) -> tuple[int, int]:
+    """The products of a region, outside of its control, of which each example has both factors for itself, and sorts;
+    and the multiplications of these products."""
+    found = multiplied = 0
     for i in region.body:
         if not isinstance(i, Apply) or not varying.isdisjoint(i.operands):
             varying.update(i.results)
-        if isinstance(i, Apply):
-            found += i.op.name == "dot_general" and varying.issuperset(i.operands)
+        if isinstance(i, Apply) and i.op.name == "dot_general" and varying.issuperset(i.operands):
+            found += 1
+            multiplied += _multiplications([x.type for x in i.operands], [r.type for r in i.results], dict(i.op.params))
+        elif isinstance(i, Apply):
             found += i.op.name in SORTS and not varying.isdisjoint(i.operands)
-    return found
+    return found, multiplied
+
+
+def _multiplications(ins: Sequence[Type], outs: Sequence[Type], params: Mapping[str, Any]) -> int:
+    """Those of a product."""
+    if not isinstance(ins[0], Array) or not isinstance(outs[0], Array):
+        return 0
+    (left, _), _ = params["dimension_numbers"]
+    summed: int = math.prod(ins[0].shape[k] for k in left)
+    return math.prod(outs[0].shape) * summed
 
 
 def _computed(whole: Whole) -> Collection[Operand]:
@@ -82,7 +79,7 @@ def _computed(whole: Whole) -> Collection[Operand]:
     return depending_on(whole.module, {v for v in values if _is_float(v.type)})
 
 
-def recursions(whole: Whole) -> list[bool]:
+def _recursions(whole: Whole) -> list[bool]:
     """The recursions of a function: do floats decide a branch of each?"""
     inside = [i for r in all_regions(whole.region) for i in r.body if isinstance(i, Apply)]
     return [_follows_floats(x) for i in inside for _, x in i.op.params if isinstance(x, BlockProgram)]
@@ -128,7 +125,7 @@ class _Cost:
     def __init__(self, computed: Collection[Operand], turns: int) -> None:
         self.computed, self.turns, self.within = computed, turns, 0
         self.operations = self.multiplications = self.longest = self.loops = self.decided = self.inside = 0
-        self.elements = self.branches = 0
+        self.elements = self.branches = self.dots = 0
 
     def region(self, region: Region, times: int) -> None:
         for i in region.body:
@@ -170,7 +167,7 @@ class _Cost:
         elif isinstance(x, BlockProgram):
             self.loops += 1
             for region in regions_of(x):
-                self.region(region, times)
+                self.region(region, times * self.turns)
         elif (program := jax_compat.program_of(x)) is not None:
             self.jaxpr(program, times)
         elif isinstance(x, (tuple, list)):
@@ -191,10 +188,9 @@ class _Cost:
     def one(self, name: str, ins: Sequence[Type], outs: Sequence[Type], params: dict[str, Any], times: int) -> None:
         shapes = [t.shape for t in (*ins, *outs) if isinstance(t, Array)]
         self.elements += times * self.size(name, ins, outs)
-        if name == "dot_general" and isinstance(ins[0], Array) and isinstance(outs[0], Array):
-            (left, _), _ = params["dimension_numbers"]
-            summed = math.prod(ins[0].shape[k] for k in left)
-            found = times * math.prod(outs[0].shape) * summed
+        if name == "dot_general":
+            found = times * _multiplications(ins, outs, params)
+            self.dots += times
             self.inside += found * bool(self.within)
             self.multiplications += found * (not self.within)
         elif name in FLOATS:

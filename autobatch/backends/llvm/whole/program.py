@@ -1,4 +1,5 @@
-"""A whole function with its derivatives, each as machine code that is made when it is first asked for."""
+"""A whole function with its derivatives, each as machine code that is made when it is first asked for; the back end
+`llvm`."""
 
 from __future__ import annotations
 
@@ -6,14 +7,17 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import ClassVar
 
+from autobatch.backends.interface import Cost, Declined, Form, Function, Load, Work
 from autobatch.backends.llvm.lanes.refill import Split, asked_in, holds_loop, why
+from autobatch.backends.llvm.whole import costs
 from autobatch.backends.llvm.whole.code import Made, write
+from autobatch.backends.llvm.whole.estimate import work_of
 from autobatch.backends.llvm.whole.gradient import write_gradient
 from autobatch.backends.llvm.whole.region import Whole, whole_function
 from autobatch.backends.llvm.whole.running import Executable
 from autobatch.errors import UnsupportedError
-from autobatch.ir.core import Module
 from autobatch.runtime.schema import ColumnInput, WordInput
 
 logger = logging.getLogger("autobatch")
@@ -22,31 +26,40 @@ logger = logging.getLogger("autobatch")
 class WholeProgram(Executable):
     """The entry of a module. `sites`: its last result says what an example has failed with. `inputs`: what its last
     shared inputs are, those that come with the examples. `made` and `kept`: the program as an earlier process has left
-    it; LookupError where its code is gone. The module is lowered again then when something else than a call asks.
-    `accept` raises what is to be raised where the function is not to be machine code."""
+    it; LookupError where its code is gone. The module is lowered again then when something else than a call asks for
+    the `whole`."""
+
+    on_host: ClassVar[bool] = True
 
     def __init__(
         self,
-        module: Callable[[], Module],
+        whole: Callable[[], Whole],
         sites: bool,
         inputs: Sequence[ColumnInput | WordInput] = (),
         made: Made | None = None,
         kept: str = "",
-        accept: Callable[[Whole, bool], None] | None = None,
     ) -> None:
-        self._module, self.sites, self.inputs = module, sites, tuple(inputs)
-        if accept is not None:
-            accept(self.whole, sites)
+        self._whole, self.sites, self.inputs = whole, sites, tuple(inputs)
         super().__init__(made or write(self.whole, sites), kept)
         self.gradients: dict[tuple[int, tuple[int, ...]], Executable | None] = {}
-        self.refused: UnsupportedError | None = None
-        """Why a derivative has none, until somebody has said so."""
+        self._refused: UnsupportedError | None = None
         self._lock = threading.Lock()
 
     @cached_property
     def whole(self) -> Whole:
         """The region that is computed."""
-        return whole_function(self._module(), self.inputs)
+        return self._whole()
+
+    @cached_property
+    def work(self) -> Work:
+        """What one example computes."""
+        return work_of(self.whole)
+
+    @property
+    def how(self) -> str:
+        """How rows are computed, as `explain` says it."""
+        many = f"{self.width} examples at once" if self.width > 1 else "one example after another"
+        return f"one function of machine code, {many}{f' ({self.refilling})' if self.refilling is not None else ''}"
 
     @property
     def text(self) -> str:
@@ -67,6 +80,11 @@ class WholeProgram(Executable):
         done = "a row that is done makes room for the next" if refills else "each until its last one is done"
         return f"{done}: {why(region, shared, asked)}"
 
+    def refusal(self) -> UnsupportedError | None:
+        """Why a derivative has no machine code, told once."""
+        found, self._refused = self._refused, None
+        return found
+
     def gradient(self, output: int, wrt: tuple[int, ...]) -> Executable | None:
         """The derivative of result `output`, each row weighted by an operand more, by the operands `wrt`: of what
         varies row by row, of what is shared summed over rows. None where there is no machine code for it."""
@@ -76,6 +94,32 @@ class WholeProgram(Executable):
                     made = Executable(write_gradient(self.whole, self.sites, output, wrt))
                 except UnsupportedError as error:
                     logger.info("a derivative by XLA: %s", error)
-                    made, self.refused = None, error
+                    made, self._refused = None, error
                 self.gradients[output, wrt] = made
             return self.gradients[output, wrt]
+
+
+class Llvm:
+    """Machine code for the processor, of as many rows at once as its vectors hold."""
+
+    name: ClassVar[str] = "llvm"
+    form: ClassVar[Form] = "function"
+
+    def accepts(self, source: Function) -> Whole | Declined:
+        """The region of the entry, where it holds arithmetic on numbers and small arrays alone."""
+        try:
+            return whole_function(source)
+        except UnsupportedError as error:
+            return Declined(error)
+
+    def cost(self, work: Work, load: Load) -> Cost:
+        """See `costs.py`."""
+        return costs.cost(work, load)
+
+    def compile(self, taken: Whole) -> WholeProgram:
+        """The machine code."""
+        return WholeProgram(lambda: taken, taken.fails, taken.inputs)
+
+    def restored(self, whole: Callable[[], Whole], fails: bool, made: Made, kept: str) -> WholeProgram:
+        """Code that an earlier process has left. LookupError where it is gone."""
+        return WholeProgram(whole, fails, (), made, kept)

@@ -11,11 +11,11 @@ programs of blocks. No host has looked at any number: whatever a batched number 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from autobatch.backends.interface import Function
 from autobatch.backends.llvm.lanes.melding import parts
 from autobatch.backends.llvm.lanes.tensors import SMALL
 from autobatch.errors import UnsupportedError
@@ -45,6 +45,9 @@ class Whole:
     columns: frozenset[Value] = frozenset()
     module: Module | None = field(default=None, repr=False)
     """What it was made of."""
+    inputs: tuple[ColumnInput | WordInput, ...] = ()
+    fails: bool = False
+    """As in `interface.Function`."""
 
     def __str__(self) -> str:
         """The region as a function."""
@@ -79,9 +82,10 @@ class Whole:
         return reads and parts(program.structured)
 
 
-def whole_function(module: Module, inputs: Sequence[ColumnInput | WordInput] = ()) -> Whole:
-    """The region of a module's entry, whose last shared inputs are `inputs`. UnsupportedError where it holds what is no
-    arithmetic on numbers and small arrays: the operation, its line, and what to do."""
+def whole_function(source: Function) -> Whole:
+    """The region of a module's entry. UnsupportedError where it holds what is no arithmetic on numbers and small
+    arrays: the operation, its line, and what to do."""
+    module, inputs = source.module, tuple(source.inputs)
     entry = module.functions[0]
     for value in (*module.shared, *entry.region.args):
         what = f"the argument {value.hint}" if value.hint else "an argument"
@@ -107,7 +111,7 @@ def whole_function(module: Module, inputs: Sequence[ColumnInput | WordInput] = (
     last = module.shared[len(module.shared) - len(inputs) :]
     named = list(zip(last, inputs, strict=True))
     columns = frozenset(v for v, x in named if isinstance(x, ColumnInput))
-    return Whole(region, len(module.shared), module.constants, columns, module)
+    return Whole(region, len(module.shared), module.constants, columns, module, inputs, source.fails)
 
 
 def _check_type(type: Type, span: Span, what: str, of_all: bool = False) -> None:

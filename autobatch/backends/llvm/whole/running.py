@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.backends.interface import Place
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.checked import allow, checked, instrumented, is_checking
 from autobatch.backends.llvm.interrupts import HEADER
@@ -123,7 +124,7 @@ class Executable:
             return np.empty((parts if form.summed else rows, *form.shape), form.dtype)
 
         out = list(map(memory, self.results, self.writes))
-        failed = self.run(given, out, rows, threads)
+        failed = self.fill(given, out, rows, threads)
         if self.seldom and not failed:
             zeros.give_back(out[-1])
         for k in self.sums:
@@ -139,14 +140,18 @@ class Executable:
             for r, form in zip(self.results, self.writes, strict=True)
         ]
 
-    def run(self, given: Sequence[Any], out: Sequence[Any], rows: int, threads: int | None = None) -> bool:
+    def run(self, operands: Sequence[Any], rows: int, place: Place) -> tuple[list[Any], bool]:
+        """See `interface.FunctionCode`."""
+        return self(operands, rows, place.threads)
+
+    def fill(self, given: Sequence[Any], out: Sequence[Any], rows: int, threads: int | None = None) -> bool:
         """Compute the rows. The arrays are those that the code reads and writes; a result that is summed has a sum for
         each chunk of rows, so that it does not matter which thread adds up which."""
         before = [address(x) for x in (*given, *self.constants)]
         if not self.checks:
-            return self._run(before, out, rows, threads)
+            return self._fill(before, out, rows, threads)
         with checked([*given, *self.constants, *out]):
-            return self._run(before, out, rows, threads)
+            return self._fill(before, out, rows, threads)
 
     def chunk(self, rows: int, threads: int | None) -> int:
         """The rows that a thread takes at once: of code that sums nothing, whose bits do not depend on it, as many as
@@ -156,7 +161,7 @@ class Executable:
             return CHUNK
         return min(CHUNK, self.width * -(-rows // (self.width * pieces)))
 
-    def _run(self, before: Sequence[int], out: Sequence[Any], rows: int, threads: int | None) -> bool:
+    def _fill(self, before: Sequence[int], out: Sequence[Any], rows: int, threads: int | None) -> bool:
         chunk = self.chunk(rows, threads)
         chunks = max(1, -(-rows // chunk))
         if chunks > 1 and threads is None:

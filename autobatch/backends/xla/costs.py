@@ -1,0 +1,73 @@
+"""What a call of XLA costs: the executable, control flow on computed numbers, and the plan of examples of structure.
+
+The constants are microseconds (`_ns`: nanoseconds), fitted to 345 calls and 201 derivatives by
+`python -m benchmarks.choice.fit`. Control flow costs from 0.2 ms to seconds; the constants are of its cheapest kinds,
+as machine code is the faster one of all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autobatch.backends.interface import Cost, Load, Work
+
+MANY, LARGE, SHARED = 16, 256, 30_000
+"""Rows from which on a product of many rows is another one, and from which on threads share so many numbers."""
+
+
+@dataclass(frozen=True)
+class Constants:
+    """`call`: of one executable. `operation_ns`: those that XLA does not fuse. Of each row: numbers that are made,
+    multiplications of products, and products and sorts that each row has for itself (`own`). `dot`: a product of many
+    rows. `control`: a loop or branch that computed numbers decide; `inside_ns`: of each row, the multiplications in
+    there. `plan`, `plan_row`: where lists and objects come with the call, or integers decide a recursion. `planned`:
+    where their plan is kept; `level`: a loop over them whose steps have no product; `case`: a branch in a recursion.
+    `wake`: threads that share the rows."""
+
+    call: float
+    operation_ns: float
+    element_ns: float
+    multiplication_ns: float
+    own: float
+    dot: float
+    control: float
+    inside_ns: float
+    plan: float
+    plan_row: float
+    planned: float
+    level: float
+    case: float
+    wake: float
+
+
+VALUES = Constants(18.0, 2.2, 0.2, 0.042, 1.5, 9.0, 240.0, 0.4, 5800.0, 11.0, 110.0, 2.7, 110.0, 89.0)
+DERIVATIVES = Constants(34.0, 120.0, 0.45, 0.039, 1.5, 18.0, 830.0, 4.1, 5100.0, 26.0, 180.0, 690.0, 410.0, 170.0)
+
+LAUNCH, GPU_CALL, TURNS = 10.0, 80.0, 16
+"""On a GPU: of a kernel in a loop, and of a call; iterations that such a loop is taken to have."""
+
+START, OPERATION = 0.3, 5e-4
+"""Seconds to compile at least, and for each operation (medians of the same programs)."""
+MOST_UNROLLED = 3000
+"""Operations from which on loops stay loops."""
+
+
+def cost(work: Work, load: Load, constants: Constants | None = None) -> Cost:
+    """What a call costs."""
+    of = constants or (DERIVATIVES if load.derives else VALUES)
+    is_planned = work.structured or work.recursions > work.following
+    rows, controls = load.rows, work.decided if is_planned else work.loops + work.branches + work.fails
+    first = (START + OPERATION * min(work.operations, MOST_UNROLLED)) * (2 if load.derives else 1)
+    if load.device == "gpu":
+        return Cost(GPU_CALL + LAUNCH * TURNS * min(controls, work.loops), first)
+    wakes = rows > LARGE and (work.dots > 0 or rows * work.elements > SHARED)
+    row = of.element_ns * work.elements + of.multiplication_ns * work.multiplications
+    call = of.call + of.wake * wakes + rows * (1e-3 * row + of.own * work.own)
+    if is_planned:
+        call += of.planned + of.level * work.loops * (not work.dots) + of.case * work.branches * work.recursions
+        call += 0.0 if load.planned else of.plan + of.plan_row * rows
+    else:
+        call += 1e-3 * of.operation_ns * work.operations + of.dot * work.dots * (rows > MANY)
+    if controls:
+        call += of.control + 1e-3 * of.inside_ns * work.inside * rows
+    return Cost(call, first)
