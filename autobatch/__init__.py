@@ -8,13 +8,23 @@
 [6, 6]
 """
 
-from autobatch.api import Batched, batched
-from autobatch.arguments import stacked
-from autobatch.batch import Batch
-from autobatch.blueprints import Objects
-from autobatch.cache import CacheInfo
-from autobatch.compiled import lower
-from autobatch.derivatives import grad, hvp, jvp, per_example_grad, value_and_grad, vjp
+from autobatch.api.batched import Batched, batched
+from autobatch.api.derivatives import grad, hvp, jvp, per_example_grad, value_and_grad, vjp
+from autobatch.api.exported import Exported, load_exported
+from autobatch.api.sparse_updates import sparse
+from autobatch.call.arguments import stacked
+from autobatch.call.batches.batch import Batch
+from autobatch.call.batches.loader import Loader
+from autobatch.call.blueprints import Objects
+from autobatch.call.compiled import lower
+from autobatch.call.grouped import load, pack
+from autobatch.call.objects import unbatch
+from autobatch.call.plain import disable
+from autobatch.call.results import Failures
+from autobatch.common.cache import CacheInfo
+from autobatch.common.host_memory import keep_memory
+from autobatch.common.sparse_rows import SparseRows, apply_updates
+from autobatch.data.ragged import Ragged
 from autobatch.errors import (
     BatchError,
     DeviceError,
@@ -29,17 +39,7 @@ from autobatch.errors import (
     TypeConflictError,
     UnsupportedError,
 )
-from autobatch.exported import Exported, load_exported
-from autobatch.grouped import load, pack
-from autobatch.host_memory import keep_memory
-from autobatch.loader import Loader
-from autobatch.objects import unbatch
 from autobatch.options import options
-from autobatch.plain import disable
-from autobatch.results import Failures
-from autobatch.runtime.ragged import Ragged
-from autobatch.sparse_rows import SparseRows, apply_updates
-from autobatch.sparse_updates import sparse
 
 __version__ = "0.1.0"
 

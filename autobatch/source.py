@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 
-from autobatch.record import record
+from autobatch.common.record import record
 
 
 @record

@@ -26,8 +26,8 @@ from typing import Any
 import autobatch as ab
 from autobatch.ir.core import Apply, walk
 from autobatch.ir.parser import parse
-from autobatch.optimize.cse import eliminate_common
-from autobatch.optimize.inline import inline
+from autobatch.passes.simplify.cse import eliminate_common
+from autobatch.passes.simplify.inline import inline
 
 HEADER = """\
 import math

@@ -25,8 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import autobatch as ab
-from autobatch.traces.intercepted import noted
-from autobatch.traces.structure import Tracing
+from autobatch.call.tracing.intercepted import noted
+from autobatch.call.tracing.structure import Tracing
 
 
 class Nothing:

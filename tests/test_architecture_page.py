@@ -48,7 +48,7 @@ def test_the_page_shows_what_the_passes_make(tmp_path, request):
 
 @pytest.mark.parametrize("line", [row for row in PAGE.read_text().splitlines() if re.match(r"\| \d+ \|", row)])
 def test_the_page_names_files_that_exist(line):
-    """In each row of the table: `runtime/walk.py`, `infer.py` means two files of one folder."""
+    """In each row of the table: `data/walk.py`, `infer.py` means two files of one folder."""
     folder = ""
     for name in re.findall(r"`([\w/]+(?:\.py|/))`", line):
         folder, _, file = name.rpartition("/") if "/" in name else (folder, "", name)

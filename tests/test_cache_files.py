@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch import cache_files
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.checked import is_checking
 from autobatch.backends.xla import machine as machines
-from autobatch.cache_files import KEY, is_name, read, user_cache_folder, write
-from autobatch.optimize.costs import TYPICAL
+from autobatch.common import cache_files
+from autobatch.common.cache_files import KEY, is_name, read, user_cache_folder, write
+from autobatch.passes.schedule.costs import TYPICAL
 
 COUNT = 2000 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 100
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch import handing_over
+from autobatch.ir import handing_over
 
 
 @pytest.fixture(autouse=True, params=[True, False], ids=["quick", "by device_put"])

@@ -7,7 +7,7 @@ import time
 import pytest
 
 import autobatch as ab
-from autobatch import progress
+from autobatch.common import progress
 
 
 @pytest.fixture(autouse=True)

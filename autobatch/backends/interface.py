@@ -16,14 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
+from autobatch.data.schema import ColumnInput, WordInput
+from autobatch.data.tables import Signature, TableRequest
 from autobatch.errors import SourceError
 from autobatch.ir.core import Module
 from autobatch.ir.system import System, Variable
-from autobatch.optimize.fission import Schedule
 from autobatch.options import Options
-from autobatch.runtime.plan import DataPlan
-from autobatch.runtime.schema import ColumnInput, WordInput
-from autobatch.runtime.tables import Signature, TableRequest
+from autobatch.passes.schedule.fission import Schedule
+from autobatch.planning.plan import DataPlan
 
 Mode = Literal["reverse", "reverse once", "forward"]
 """Which derivatives JAX may take of a computation: in reverse to any order; in reverse once, and of that forward;

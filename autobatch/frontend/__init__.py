@@ -19,7 +19,7 @@ becomes instructions. The reading order:
     refusals        what cannot be compiled, and what to write instead
 """
 
-from autobatch.frontend.lower import Lowered, lower
-from autobatch.frontend.state import FreeVariable
+from autobatch.frontend.lowering.lower import Lowered, lower
+from autobatch.frontend.lowering.state import FreeVariable
 
 __all__ = ["FreeVariable", "Lowered", "lower"]

@@ -27,10 +27,10 @@ from collections.abc import Hashable, Iterator
 from dataclasses import field
 from typing import Any
 
+from autobatch.common.record import record
 from autobatch.ir.constants import constant_key
 from autobatch.ir.ops import Op
 from autobatch.ir.types import Type
-from autobatch.record import record
 from autobatch.source import NOWHERE, Span
 
 

@@ -196,7 +196,7 @@ def fails(op: Op, *xs: Rows) -> Bools | None:
 
 
 def is_checked(op: Op, *xs: Rows) -> bool:
-    """Does a check stand before the operation where it may fail (`frontend/domains.py`)? What the check says counts;
+    """Does a check stand before the operation where it may fail (`domains.py`)? What the check says counts;
     the operation may be done ahead of it, or where it does not hold, and has any value then."""
     named = op.name in ("floordiv", "mod", "truediv", "int", "round") or (op.name == "pow" and not is_integer(*xs))
     return named and not op.is_jax

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from autobatch.common.record import record
 from autobatch.ir.constants import same_constant
-from autobatch.record import record
 
 
 @record
 class Op:
     """A leaf operation: a name and its static parameters. `exact`: on Python's integers, with a result that may need
-    more bits than the device's have (`vectorize/overflows.py`). `choice`: a `select_n` that stands for a branch, as
+    more bits than the device's have (`overflows.py`). `choice`: a `select_n` that stands for a branch, as
     Python's `max` does, or a read of one element of a list in memory, so that a row uses what it has chosen and nothing
-    else (`jax_compat.choosing`, `analysis/unused.py`)."""
+    else (`jax_compat.choosing`, `passes/analysis/unused.py`)."""
 
     name: str
     params: tuple[tuple[str, Any], ...] = ()
@@ -83,7 +83,7 @@ OWN: dict[str, OwnOp] = {
         "that is in range wherever the element is read",
         fails=True,
     ),
-    # rows of the examples, by their numbers among those of one example (`vectorize/chosen_rows.py`)
+    # rows of the examples, by their numbers among those of one example (`passes/memory/chosen_rows.py`)
     "row": OwnOp("row(ref or list): the number of this row; -1 for None"),
     "row_of": OwnOp("row_of(int): the object or list of the example whose number (`row`) this is"),
     "rows_of": OwnOp(
@@ -117,7 +117,7 @@ OWN: dict[str, OwnOp] = {
         fails=True,
     ),
     "spelt": OwnOp(
-        "spelt[function](x, ...): a function of strings, by their code points, and of ints (`vectorize/spelt.py`); "
+        "spelt[function](x, ...): a function of strings, by their code points, and of ints (`spelt.py`); "
         "'packed'[room]: an array, the length and behind it the code points, with room for so many"
     ),
     "check": OwnOp(
@@ -166,7 +166,7 @@ OWN: dict[str, OwnOp] = {
         "that fail, here or behind it, have no derivative",
         host=False,
     ),
-    # a derivative inside the function, of what it computes (`vectorize/inner_gradients.py`)
+    # a derivative inside the function, of what it computes (`passes/control/inner_gradients.py`)
     "seed": OwnOp("seed(x): the same number or array, which a derivative is taken by", host=False),
     "gradient": OwnOp(
         "gradient(y, x, ...): the derivatives of a number by seeds, on the paths from them to it", host=False

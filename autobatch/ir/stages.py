@@ -419,7 +419,7 @@ EXAMPLE = Stage("example", (Apply, If, For, While, Map, Call))
 """What the front end makes, and the passes over the per-example IR keep."""
 
 FUNCTIONS = Stage("functions", (Apply, If, Map, Call))
-"""Every loop has become a function that calls itself (`vectorize/kinds.py`)."""
+"""Every loop has become a function that calls itself (`passes/control/kinds.py`)."""
 
 MASKED = (Apply, If, For, While)
 """What the region of the operation `masked` may hold."""

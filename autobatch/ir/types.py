@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autobatch.record import record
+from autobatch.common.record import record
 
 
 @record

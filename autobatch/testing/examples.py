@@ -23,9 +23,9 @@ import jax.numpy as jnp
 import numpy as np
 from hypothesis import strategies as st
 
+from autobatch.data.annotations import annotated_fields, concrete_classes
+from autobatch.data.leaves import Category, category
 from autobatch.errors import BatchError
-from autobatch.runtime.annotations import annotated_fields, concrete_classes
-from autobatch.runtime.leaves import Category, category
 
 MOST_ITEMS = 3
 """Items of a list of numbers or strings, at most."""

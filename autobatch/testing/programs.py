@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from autobatch.api import Batched
+from autobatch.api.batched import Batched
 from autobatch.testing.constructs import CONSTRUCTS, SPECIAL, ConstructWriter
 from autobatch.testing.memory import MemoryWriter
 from autobatch.testing.statements import Writer

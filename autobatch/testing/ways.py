@@ -13,12 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.api import Batched, batched
-from autobatch.cotangents import fit_examples
-from autobatch.derivatives import vjp
+from autobatch.api.batched import Batched, batched
+from autobatch.api.derivatives import vjp
+from autobatch.call.cotangents import fit_examples
+from autobatch.call.gradients import derivative_of
+from autobatch.call.objects import unbatch
 from autobatch.errors import BatchError, ExampleError
-from autobatch.gradients import derivative_of
-from autobatch.objects import unbatch
 from autobatch.options import options
 from autobatch.testing import gradients
 from autobatch.testing.compare import Difference, default_tolerance, differences

@@ -21,7 +21,7 @@ from scipy.optimize import minimize
 from autobatch.backends.interface import Load, Work
 from autobatch.backends.llvm.whole import costs as of_llvm
 from autobatch.backends.xla import costs as of_xla
-from autobatch.choice import CLOSE
+from autobatch.compiler.choice import CLOSE
 
 FLOOR = 10.0
 """Microseconds below which nobody sees a difference."""
@@ -57,7 +57,7 @@ def fitted(given: Sequence[Sample], derives: bool) -> tuple[Any, Any]:
     held = [s for s in given if s.load.derives == derives]
     start = [m.DERIVATIVES if derives else m.VALUES for m in (of_llvm, of_xla)]
     count = len(fields(start[0]))
-    first = np.log(np.asarray([x for s in start for x in astuple(s)]) + 1e-9)  # type: ignore[call-overload]
+    first = np.log(np.asarray([x for s in start for x in astuple(s)]) + 1e-9)
 
     def constants(x: Any) -> tuple[Any, Any]:
         values = np.exp(x).tolist()

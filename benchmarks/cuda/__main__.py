@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.api import Batched
+from autobatch.api.batched import Batched
 from autobatch.backends.cuda.arrays import DeviceArray, made
 from autobatch.backends.cuda.device import LEGACY, Device, current_device
 from autobatch.backends.cuda.driver import Place

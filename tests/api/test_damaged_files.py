@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.runtime import archive
+from autobatch.data import archive
 
 SUITE, LONG = 100, 2000
 HERE = {"gpu": "cuda"}.get(jax.default_backend(), jax.default_backend())

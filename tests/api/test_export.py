@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.runtime import archive
+from autobatch.data import archive
 from autobatch.testing import assert_same
 
 HERE = {"gpu": "cuda"}.get(jax.default_backend(), jax.default_backend())

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from tests.frames.programs import prepared
+from tests.passes.frames.programs import prepared
 
 
 def line(n: int, cls: Any = nx.Graph, names: str = "") -> Any:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.runtime.conform import conform
-from autobatch.runtime.layout import merge
-from autobatch.runtime.pack import pack
-from autobatch.runtime.unpack import unpack
+from autobatch.data.conform import conform
+from autobatch.data.layout import merge
+from autobatch.data.pack import pack
+from autobatch.data.unpack import unpack
 
 
 @dataclass

@@ -9,9 +9,9 @@ import pytest
 
 import autobatch as ab
 from autobatch.backends.xla import memory
-from autobatch.optimize.footprint import Footprint, in_words
+from autobatch.passes.schedule.footprint import Footprint, in_words
 from tests.api.nodes import Node, params, total, trees
-from tests.frames.programs import parameters, prepared, random_tree, tree_lstm
+from tests.passes.frames.programs import parameters, prepared, random_tree, tree_lstm
 
 
 @ab.batched

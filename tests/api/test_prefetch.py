@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.call.batches.prefetch import Prefetched
+from autobatch.call.specialise import Program
 from autobatch.options import current
-from autobatch.prefetch import Prefetched
-from autobatch.specialise import Program
 from tests.api.nodes import chain, close, params, total
 
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 import autobatch as ab
-from autobatch import reporting
+from autobatch.compiler import reporting
 
 
 @ab.batched

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.runtime import bind
+from autobatch.planning import bind
 from tests.api.nodes import close
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.runtime import size_classes
+from autobatch.planning import size_classes
 from tests.api.nodes import Node, params
 
 COUNT = 512

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch.sparse_updates import SparseTransformation
+from autobatch.api.sparse_updates import SparseTransformation
 from tests.api.nodes import close
 
 

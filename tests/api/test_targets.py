@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch import targets
+from autobatch.common import targets
 from tests import quick_xla
 
 has_libtpu = importlib.util.find_spec("libtpu") is not None

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api import Batched
+from autobatch.api.batched import Batched
 
 RNG = np.random.default_rng(0)
 SCALE = 2.0

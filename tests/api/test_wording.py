@@ -2,9 +2,9 @@
 
 import pytest
 
-from autobatch import wording
+from autobatch.call import wording
 from autobatch.errors import ExampleError, Failure
-from autobatch.vectorize.indices import UNKNOWN
+from autobatch.passes.control.indices import UNKNOWN
 
 
 def fails():

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch import choice
 from autobatch.backends.interface import Cost, Declined, Function, Load, Place, Work
 from autobatch.backends.llvm.whole.region import WIDEST
+from autobatch.call.prepared import Prepared
+from autobatch.compiler import choice
 from autobatch.options import BACKENDS
-from autobatch.prepared import Prepared
 
 FUNCTIONS = ("llvm", "cuda")
 LOAD = Load(rows=64)

@@ -13,8 +13,8 @@ import pytest
 import autobatch as ab
 from autobatch.backends.xla import machine as machines
 from autobatch.backends.xla import measure as measuring
-from autobatch.optimize.costs import TYPICAL, Machine
-from tests.frames.programs import parameters, tree_lstm
+from autobatch.passes.schedule.costs import TYPICAL, Machine
+from tests.passes.frames.programs import parameters, tree_lstm
 from tests.properties.strategies import Node
 
 MADE = Machine(1.5, 0.25, 0.0002, 12.0, ((4, 50.0), (64, 100.0)))

@@ -14,7 +14,7 @@ from autobatch.backends.xla.products import build, operation
 from autobatch.backends.xla.products.choice import MANY, choose_outer
 from autobatch.backends.xla.products.kernel import Kernel
 from tests.backends.test_products import CANARY, KERNELS, TOLERANCE, Frame, drawn, handler, product, trees
-from tests.frames.programs import parameters, tree_lstm
+from tests.passes.frames.programs import parameters, tree_lstm
 
 OUTER = [dataclasses.replace(k, operation="outer") for k in KERNELS]
 

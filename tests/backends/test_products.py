@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch import cache_files
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.ffi import HANDLER
 from autobatch.backends.llvm.link import LinkError, link
@@ -25,9 +24,10 @@ from autobatch.backends.xla.products import build, operation
 from autobatch.backends.xla.products.choice import LEAST, MANY, choose
 from autobatch.backends.xla.products.handler import module
 from autobatch.backends.xla.products.kernel import AVX2, AVX512, CHUNK, Kernel
-from autobatch.optimize.contractions import row_product
+from autobatch.common import cache_files
 from autobatch.options import OptionError
-from tests.frames.programs import parameters, random_tree, schedule_of, tree_lstm
+from autobatch.passes.schedule.contractions import row_product
+from tests.passes.frames.programs import parameters, random_tree, schedule_of, tree_lstm
 
 try:
     HOST = machine_code.host()
@@ -400,7 +400,7 @@ PROCESS = """
 import logging, sys
 import numpy as np
 import autobatch as ab
-from tests.frames.programs import parameters, random_tree, tree_lstm
+from tests.passes.frames.programs import parameters, random_tree, tree_lstm
 logging.getLogger("jax._src.compiler").setLevel(logging.DEBUG)
 logging.basicConfig(stream=sys.stdout)
 trees = [random_tree(np.random.default_rng(k), 4 + k) for k in range(6)]

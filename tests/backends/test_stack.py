@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.analysis.liveness import registers
 from autobatch.backends.xla import stack, sweeps
 from autobatch.ir.blocks import Enter, print_blocks, problems
 from autobatch.ir.system import Compute, Variable
 from autobatch.options import OptionError
-from tests.frames.programs import prepared
-from tests.frames.test_growth import rebuilt_buffers
+from autobatch.passes.analysis.liveness import registers
+from tests.passes.frames.programs import prepared
+from tests.passes.frames.test_growth import rebuilt_buffers
 from tests.properties import recursions
 
 

@@ -13,7 +13,7 @@ import autobatch as ab
 from autobatch.backends.xla.products import build, operation
 from autobatch.backends.xla.products.kernel import Kernel
 from tests.backends.test_products import CANARY, KERNELS, TOLERANCE, Frame, handler, trees
-from tests.frames.programs import parameters, tree_lstm
+from tests.passes.frames.programs import parameters, tree_lstm
 
 SUMS = [dataclasses.replace(k, operation="sum") for k in KERNELS]
 

@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.data.memory import ColumnMemory
+from autobatch.data.pack import pack
 from autobatch.frontend import Lowered, lower
-from autobatch.frontend.statics import follow
+from autobatch.frontend.types.statics import follow
 from autobatch.ir import jax_compat
 from autobatch.ir.interpret import ExampleFailure, interpret
 from autobatch.ir.template import Container, Fixed, Input, Maybe, Output, Rows, Template
 from autobatch.ir.types import List, Ref
 from autobatch.ir.verifier import verify
-from autobatch.runtime.memory import ColumnMemory
-from autobatch.runtime.pack import pack
 
 
 def is_array(x: Any) -> bool:

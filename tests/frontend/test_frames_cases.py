@@ -179,7 +179,7 @@ def test_networkx():
     for g in graphs:
         for n in g:
             g.nodes[n]["x"] = float(n)
-    from autobatch.runtime.pack import pack
+    from autobatch.data.pack import pack
 
     assert pack(graphs).schema.stores
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch.frontend import recipes
+from autobatch.frontend.tracing import recipes
 
 OPERATORS = ("+", "-", "*", "/", "<", ">=", "==", "%", "//")
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.frontend import carrying, growth
+from autobatch.frontend.lowering import carrying
+from autobatch.frontend.memory import growth
 
-lowering = sys.modules["autobatch.frontend.lower"]
+lowering = sys.modules["autobatch.frontend.lowering.lower"]
 
 
 class Node:

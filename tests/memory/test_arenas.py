@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch import room
+from autobatch.call import room
 from autobatch.ir.printer import print_module
+from autobatch.passes.memory import arenas
+from autobatch.passes.memory.arena_stores import stores_behind_branches
 from autobatch.testing import Tree, check_equivalence
 from autobatch.testing.programs import typical_tree
-from autobatch.vectorize import arenas
-from autobatch.vectorize.arena_stores import stores_behind_branches
 from tests.memory.programs import PROGRAMS
 
 BACKENDS = ("interpret", "xla", "llvm")

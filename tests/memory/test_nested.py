@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch import room
+from autobatch.call import room
 from autobatch.testing.programs import load
 from tests.memory.nested import PROGRAMS
 from tests.memory.pairs import W, X, check_numbers

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch import room
+from autobatch.call import room
 from autobatch.testing import check_equivalence
 from autobatch.testing.programs import load
 from tests.memory.objects import PROGRAMS, Cell

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch import wording
+from autobatch.call import wording
 from autobatch.testing import Tree, check_equivalence
 from autobatch.testing.programs import typical_tree
 from tests.memory.programs import TABLES, program

@@ -7,7 +7,7 @@ from typing import Any
 
 from autobatch.ir.core import Apply, Map, Module, walk
 from autobatch.ir.system import Compute, Fold, Gather, Spread, space_of
-from autobatch.optimize.fission import Recurrence, Schedule, Stage
+from autobatch.passes.schedule.fission import Recurrence, Schedule, Stage
 
 INSTRUCTIONS = {"Apply", "If", "While", "For", "Map", "Call", "filtered Map"}
 

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch import pipeline
 from autobatch.backends.xla.buffers import Buffers
+from autobatch.compiler import pipeline
+from autobatch.data.tables import layout
 from autobatch.ir import jax_compat
-from autobatch.runtime.tables import layout
 from autobatch.testing import assert_same
 from tests.properties import functions as f
 from tests.properties import strategies as draws

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.frontend.domains import DOMAINS
+from autobatch.frontend.library.domains import DOMAINS
 from tests.conftest import Golden
 
 INF, NAN = math.inf, math.nan

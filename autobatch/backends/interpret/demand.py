@@ -13,8 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.analysis.unused import unused_results
-from autobatch.autodiff.cut import in_part
 from autobatch.backends.folds import NEUTRAL, combine, data_column
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import Apply, Literal, Value
@@ -45,7 +43,9 @@ from autobatch.ir.system import (
     results,
 )
 from autobatch.ir.types import Array
-from autobatch.runtime.plan import DataPlan
+from autobatch.passes.analysis.unused import unused_results
+from autobatch.passes.autodiff.cut import in_part
+from autobatch.planning.plan import DataPlan
 
 Cell = tuple[Variable, int]
 

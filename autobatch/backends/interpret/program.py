@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from autobatch.backends.interface import Cost, Declined, Form, Load, Mode, Rows, Work
 from autobatch.backends.interpret import demand
 from autobatch.backends.interpret.callback import decided_on_host, has_derivative
-from autobatch.runtime.plan import DataPlan
-from autobatch.runtime.tables import Signature
+from autobatch.data.tables import Signature
+from autobatch.planning.plan import DataPlan
 
 ROW = 50.0
 """Microseconds for an operation of JAX on one row."""

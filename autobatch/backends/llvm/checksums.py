@@ -1,4 +1,4 @@
-"""Sums of mixed words, as machine code: what `autobatch/checks.py` tells changed columns by."""
+"""Sums of mixed words, as machine code: what `autobatch/call/checks.py` tells changed columns by."""
 
 from __future__ import annotations
 

@@ -24,12 +24,12 @@ from typing import Any
 
 import jax
 
-from autobatch import cache_files
 from autobatch.backends.llvm.ffi import HANDLER, INTERFACE, capsule
 from autobatch.backends.llvm.link import Code, LinkError, link
 from autobatch.backends.llvm.processor import defined
 from autobatch.backends.llvm.targets import AVX2, BY_WIDTH, GATHERS, Target, of_flags
-from autobatch.cache_files import user_cache_folder
+from autobatch.common import cache_files
+from autobatch.common.cache_files import user_cache_folder
 from autobatch.source import Span
 
 logger = logging.getLogger("autobatch")

@@ -15,7 +15,6 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 
-from autobatch.autodiff.rules import as_pullback, contract, rule_of
 from autobatch.backends.xla.emit import Emission, Program
 from autobatch.backends.xla.inverse import Entries, Inverse, Runs, as_rows, entries_of, invert, scaled
 from autobatch.backends.xla.loops import LevelLoop
@@ -26,6 +25,7 @@ from autobatch.backends.xla.products.operation import Source, outer, sum_rows
 from autobatch.backends.xla.reverse_loops import ReverseLoop
 from autobatch.backends.xla.row_reads import in_tables, rows_read
 from autobatch.backends.xla.rows import counted, segment_reduce, take
+from autobatch.data.tables import Signature
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Literal
 from autobatch.ir.elementwise import LINEAR
@@ -48,10 +48,10 @@ from autobatch.ir.system import (
     Taken,
     Variable,
 )
-from autobatch.optimize.contractions import row_product
-from autobatch.optimize.fission import Order, Recurrence, Schedule, Stage, Task
-from autobatch.optimize.requests import gather_layout
-from autobatch.runtime.tables import Signature
+from autobatch.passes.autodiff.rules import as_pullback, contract, rule_of
+from autobatch.passes.schedule.contractions import row_product
+from autobatch.passes.schedule.fission import Order, Recurrence, Schedule, Stage, Task
+from autobatch.passes.schedule.requests import gather_layout
 
 
 @dataclass

@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from autobatch import targets
+from autobatch.common import targets
 from autobatch.ir.core import Apply, For, If, Instruction, Literal, Region, While, regions
 from autobatch.ir.elementwise import MOVING
 from autobatch.ir.types import Array
-from autobatch.optimize.costs import EXPENSIVE
+from autobatch.passes.schedule.costs import EXPENSIVE
 
 WORK = 1024
 """Operations on numbers in a turn of all rows from which on fewer rows are faster. A turn of XLA's CPU loops that does

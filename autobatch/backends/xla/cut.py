@@ -1,4 +1,4 @@
-"""Leaf operations over rows some of which do not use the results, or have failed (`autodiff/cut.py`)."""
+"""Leaf operations over rows some of which do not use the results, or have failed (`passes/autodiff/cut.py`)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from autobatch.autodiff.cut import in_part
 from autobatch.backends.xla.lanes import is_float, over_rows
 from autobatch.ir.elementwise import FINITE_DERIVATIVE, INFINITE
 from autobatch.ir.ops import Op
 from autobatch.ir.types import Array
+from autobatch.passes.autodiff.cut import in_part
 
 
 def over_rows_in_part(op: Op, types: Sequence[Array], xs: Sequence[Any], varying: Sequence[bool]) -> Sequence[Any]:

@@ -16,16 +16,16 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from autobatch.autodiff import Adjoint, Policy, Rows, differentiate
 from autobatch.backends.xla.adjoint import AdjointProgram
 from autobatch.backends.xla.emit import Emission, Program
 from autobatch.backends.xla.lanes import is_float
 from autobatch.backends.xla.row_reads import rows_read
+from autobatch.common.sparse_rows import SparseRows
+from autobatch.data.tables import Signature
 from autobatch.ir import core
 from autobatch.ir.system import Variable
-from autobatch.optimize.fission import Schedule, print_schedule
-from autobatch.runtime.tables import Signature
-from autobatch.sparse_rows import SparseRows
+from autobatch.passes.autodiff import Adjoint, Policy, Rows, differentiate
+from autobatch.passes.schedule.fission import Schedule, print_schedule
 
 Mode = Literal["reverse", "reverse once", "forward"]
 """Which derivatives JAX may take of a program: in reverse to any order; in reverse once, and of that forward; forward.
@@ -35,7 +35,7 @@ Mode = Literal["reverse", "reverse once", "forward"]
 class Differentiable:
     """An emitted program that JAX can differentiate. `root` is the schedule that its tables were made for. `by_rows`:
     for `linearised`, where the cotangents of tables that are read by rows are these rows. `cut`: examples that failed
-    have no derivative (`autodiff/cut.py`)."""
+    have no derivative (`passes/autodiff/cut.py`)."""
 
     def __init__(
         self, program: Program, root: Schedule, policy: Policy = "save_dots", by_rows: bool = False, cut: bool = False

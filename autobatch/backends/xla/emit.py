@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch import targets
 from autobatch.backends.folds import data_column
 from autobatch.backends.xla.buffers import Buffers
 from autobatch.backends.xla.loops import LevelLoop
@@ -23,6 +22,8 @@ from autobatch.backends.xla.native.before import before_loops
 from autobatch.backends.xla.products.window import Matrices, product_of_rows
 from autobatch.backends.xla.row_reads import rows_of_each
 from autobatch.backends.xla.rows import compute, compute_live, counted, segment_reduce, take
+from autobatch.common import targets
+from autobatch.data.tables import Signature, TableRequest, layout
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Literal
 from autobatch.ir.system import (
@@ -50,11 +51,10 @@ from autobatch.ir.system import (
     results,
 )
 from autobatch.ir.types import Array
-from autobatch.optimize.contractions import row_product
-from autobatch.optimize.fission import Order, Recurrence, Schedule, Stage, Task
-from autobatch.optimize.requests import gather_layout, weight_dtype
-from autobatch.optimize.row_reads import lookups
-from autobatch.runtime.tables import Signature, TableRequest, layout
+from autobatch.passes.schedule.contractions import row_product
+from autobatch.passes.schedule.fission import Order, Recurrence, Schedule, Stage, Task
+from autobatch.passes.schedule.requests import gather_layout, weight_dtype
+from autobatch.passes.schedule.row_reads import lookups
 
 
 @dataclass
@@ -233,7 +233,7 @@ class Emission:
             at += rows
 
     def product_of_joined(self, variables: Sequence[Variable]) -> Any | None:
-        """Where all are products of rows by one matrix (`optimize/narrow.py`): one product of all rows; else None."""
+        """Where all are products of rows by one matrix (`narrow.py`): one product of all rows; else None."""
         products = [row_product(self.makers[v]) for v in variables if v in self.makers]
         found = [p for p in products if p is not None]
         if len(found) < 2 or len(found) < len(variables) or len({(p.form, p.weight) for p in found}) > 1:

@@ -14,6 +14,7 @@ from autobatch.backends.xla.inverse import Runs
 from autobatch.backends.xla.native.operation import native
 from autobatch.backends.xla.products.window import LoopProducts, Source
 from autobatch.backends.xla.rows import compute_live, take
+from autobatch.data.tables import window_widths
 from autobatch.ir import jax_compat
 from autobatch.ir.system import (
     Atom,
@@ -27,9 +28,8 @@ from autobatch.ir.system import (
     reads,
     results,
 )
-from autobatch.optimize.fission import Order, Recurrence, Task
-from autobatch.runtime.tables import window_widths
-from autobatch.runtime.windows import of_word
+from autobatch.passes.schedule.fission import Order, Recurrence, Task
+from autobatch.planning.windows import of_word
 
 if TYPE_CHECKING:
     from autobatch.backends.xla.emit import Emission

@@ -23,8 +23,8 @@ from typing import Any
 import jax
 
 from autobatch.backends.xla.measure import measure
-from autobatch.cache_files import user_cache_folder
-from autobatch.optimize.costs import TYPICAL, Machine
+from autobatch.common.cache_files import user_cache_folder
+from autobatch.passes.schedule.costs import TYPICAL, Machine
 
 logger = logging.getLogger("autobatch")
 

@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.autodiff.rules import inner_pullback
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.lanes.control import Control
 from autobatch.backends.llvm.lanes.ops import shape_of
@@ -34,6 +33,7 @@ from autobatch.ir.leaf import Rule
 from autobatch.ir.masked import refill_of
 from autobatch.ir.ops import Op
 from autobatch.options import OptionError
+from autobatch.passes.autodiff.rules import inner_pullback
 
 logger = logging.getLogger("autobatch")
 

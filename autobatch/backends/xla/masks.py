@@ -27,8 +27,6 @@ from typing import Any, assert_never
 import jax
 import jax.numpy as jnp
 
-from autobatch.analysis.unused import unused_results
-from autobatch.autodiff.rules import inner_pullback
 from autobatch.backends.xla import stack_adjoint, sweeps
 from autobatch.backends.xla.compaction import arm_width, loop_widths, packed
 from autobatch.backends.xla.cut import over_rows_in_part
@@ -56,6 +54,8 @@ from autobatch.ir.masked import NO_LIMIT, Allowed, limit_of, may_have_failed
 from autobatch.ir.ops import Op
 from autobatch.ir.rewrite import free_values, region_values
 from autobatch.ir.types import Array
+from autobatch.passes.analysis.unused import unused_results
+from autobatch.passes.autodiff.rules import inner_pullback
 
 GUARDED = 10
 """Operations from which on an arm stands behind `any` of its mask."""

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.optimize.costs import Machine
+from autobatch.passes.schedule.costs import Machine
 
 PRODUCT_ROWS = (4, 8, 16, 32, 64, 128)
 INNER, OUTER = 256, 768

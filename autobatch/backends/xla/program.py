@@ -6,20 +6,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, cast
 
-from autobatch.autodiff import Policy
 from autobatch.backends.interface import Cost, Declined, Form, Load, Mode, Rows, Work
 from autobatch.backends.xla import costs
 from autobatch.backends.xla.differentiable import Differentiable
 from autobatch.backends.xla.emit import Program
 from autobatch.backends.xla.machine import machine
 from autobatch.backends.xla.native.eligible import all_by_kernel
+from autobatch.data.tables import Signature
 from autobatch.errors import UnsupportedError
 from autobatch.ir.system import Compute, Equation
-from autobatch.optimize.costs import TYPICAL, Machine
-from autobatch.optimize.fission import Recurrence, Schedule
 from autobatch.options import Options
-from autobatch.runtime.plan import DataPlan
-from autobatch.runtime.tables import Signature
+from autobatch.passes.autodiff import Policy
+from autobatch.passes.schedule.costs import TYPICAL, Machine
+from autobatch.passes.schedule.fission import Recurrence, Schedule
+from autobatch.planning.plan import DataPlan
 
 
 def window_costs(schedule: Schedule, options: Options) -> Machine:

@@ -13,7 +13,7 @@ from autobatch.backends.xla.loops import LevelLoop
 from autobatch.backends.xla.rows import take
 from autobatch.ir import jax_compat
 from autobatch.ir.system import Collect, Compute, Equation, Follow, Variable, reads
-from autobatch.optimize.fission import Order, Recurrence, Task
+from autobatch.passes.schedule.fission import Order, Recurrence, Task
 
 if TYPE_CHECKING:
     from autobatch.backends.xla.adjoint import AdjointEmission

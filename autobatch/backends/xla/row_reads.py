@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from autobatch.backends.xla.rows import take
 from autobatch.ir.system import Compute, Variable
-from autobatch.optimize.row_reads import filling, row_indices, row_values, values_of_rows
+from autobatch.passes.schedule.row_reads import filling, row_indices, row_values, values_of_rows
 
 
 def rows_read(of: Compute, indices: Sequence[Any], cotangent: Any, live: Any, clean: bool) -> tuple[Any, Any]:

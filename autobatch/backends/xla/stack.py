@@ -26,7 +26,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.analysis.liveness import registers
 from autobatch.backends.xla import memory
 from autobatch.backends.xla.lanes import OverRows, over_rows, select_rows
 from autobatch.ir import jax_compat
@@ -34,8 +33,9 @@ from autobatch.ir.blocks import Block, BlockProgram, Branch, End, Enter, Fail, J
 from autobatch.ir.core import Operand, Value
 from autobatch.ir.ops import Op
 from autobatch.ir.types import Array
-from autobatch.optimize.footprint import in_words
 from autobatch.options import OptionError
+from autobatch.passes.analysis.liveness import registers
+from autobatch.passes.schedule.footprint import in_words
 
 FIRST_BYTES = 1 << 18
 """What the stacks of the first loop take. They are filled with zeros, each time; in the last loop they have all that

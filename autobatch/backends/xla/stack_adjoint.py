@@ -24,7 +24,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.analysis.liveness import read_by, set_by
 from autobatch.backends.xla.cut import over_rows_in_part
 from autobatch.backends.xla.lanes import is_float, select_rows
 from autobatch.backends.xla.stack import (
@@ -40,6 +39,7 @@ from autobatch.backends.xla.sweeps import run
 from autobatch.ir.blocks import Block, Enter
 from autobatch.ir.core import Value
 from autobatch.ir.ops import Op
+from autobatch.passes.analysis.liveness import read_by, set_by
 
 TAPE_BYTES = 1 << 28
 """What a tape may hold."""

@@ -25,13 +25,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from autobatch.analysis.liveness import registers, set_by
 from autobatch.backends.xla.lanes import select_rows
 from autobatch.backends.xla.stack import EARLIEST, FREE, MOST, BlockRun, Machine, Place, State
 from autobatch.ir.blocks import Block, BlockProgram, Enter, Fail, Return
 from autobatch.ir.core import Value
 from autobatch.ir.ops import Op
 from autobatch.ir.types import Array
+from autobatch.passes.analysis.liveness import registers, set_by
 
 
 def run(

@@ -18,15 +18,15 @@ from typing import Any
 
 import jax
 
-from autobatch import choice
 from autobatch.backends.interface import FunctionProgram
-from autobatch.data import Examples
+from autobatch.call.batches.data import Examples
+from autobatch.call.inspection import Parts, shapes_of
+from autobatch.call.prepared import Prepared
+from autobatch.call.specialise import Program
+from autobatch.compiler import choice
+from autobatch.data.columns import Ints
+from autobatch.data.shapes import group_title
 from autobatch.errors import BatchError, SourceError
-from autobatch.inspection import Parts, shapes_of
-from autobatch.prepared import Prepared
-from autobatch.runtime.columns import Ints
-from autobatch.runtime.shapes import group_title
-from autobatch.specialise import Program
 from autobatch.tools.explain.collect import INTEGERS, of_call, of_machine_code, of_refusal
 from autobatch.tools.explain.facts import Backend, Facts, plain
 from autobatch.tools.explain.page import as_page, as_pages

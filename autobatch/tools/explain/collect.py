@@ -10,15 +10,15 @@ import jax
 import numpy as np
 
 from autobatch.backends.xla.native.eligible import all_by_kernel
+from autobatch.call.specialise import Program
+from autobatch.data.tables import Signature, TableRequest
 from autobatch.errors import Failure, SourceError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import walk
 from autobatch.ir.system import Space, space_of
 from autobatch.ir.types import Array
-from autobatch.runtime.plan import DataPlan
-from autobatch.runtime.tables import Signature, TableRequest
+from autobatch.planning.plan import DataPlan
 from autobatch.source import NOWHERE, Span
-from autobatch.specialise import Program
 from autobatch.tools.explain.facts import Backend, Bytes, Facts, Failed, Line, Place, Recurrence, Refusal, Rows, Text
 from autobatch.tools.explain.levels import Bound, recurrences
 from autobatch.tools.explain.places import Lines, Placed, placed

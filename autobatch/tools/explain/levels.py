@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.optimize import fission, footprint
-from autobatch.optimize.fission import Schedule
-from autobatch.runtime.tables import Signature, TableRequest, layout, window_widths
-from autobatch.runtime.windows import of_word
+from autobatch.data.tables import Signature, TableRequest, layout, window_widths
+from autobatch.passes.schedule import fission, footprint
+from autobatch.passes.schedule.fission import Schedule
+from autobatch.planning.windows import of_word
 from autobatch.tools.explain.facts import Level, Recurrence, Task, Windows
 
 Ints = NDArray[np.int64]

@@ -13,12 +13,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from autobatch.data.spec import PlanSpec, RegionSpec
 from autobatch.ir.core import Call, For, Function, Instruction, Module, regions, walk
 from autobatch.ir.core import Region as Block
 from autobatch.ir.system import Compute, Equation, Fold, Gather, PathSum, Space, Variable, reads, results, space_of
-from autobatch.optimize.fission import Recurrence, Schedule, Stage
-from autobatch.optimize.inline import recursive_functions
-from autobatch.runtime.spec import PlanSpec, RegionSpec
+from autobatch.passes.schedule.fission import Recurrence, Schedule, Stage
+from autobatch.passes.simplify.inline import recursive_functions
 from autobatch.source import NOWHERE, Span
 from autobatch.tools.explain.facts import PLACES, Place
 from autobatch.tools.explain.written import Where

@@ -8,8 +8,8 @@ from autobatch.backends.xla.products.choice import choose
 from autobatch.ir import jax_compat
 from autobatch.ir.system import Atom, Compute, Variable
 from autobatch.ir.types import Array
-from autobatch.optimize.contractions import row_product
-from autobatch.optimize.sharing import CONTRACTIONS
+from autobatch.passes.schedule.contractions import row_product
+from autobatch.passes.schedule.sharing import CONTRACTIONS
 from autobatch.tools.explain.facts import Multiplier, Product
 from autobatch.tools.explain.places import Placed
 

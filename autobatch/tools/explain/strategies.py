@@ -10,12 +10,12 @@ import networkx as nx
 
 from autobatch.backends.xla.machine_rows import gang, refills, why_refilled
 from autobatch.backends.xla.masks import packings
+from autobatch.compiler.pipeline import Program
 from autobatch.ir.core import For, Function, If, Literal, Module, Operand, While, walk
 from autobatch.ir.masked import limit_of
 from autobatch.ir.system import Compute, Equation, PathSum, Variable, space_of
 from autobatch.ir.types import Array
-from autobatch.optimize.inline import call_graph, recursive_functions
-from autobatch.pipeline import Program
+from autobatch.passes.simplify.inline import call_graph, recursive_functions
 from autobatch.source import Span
 from autobatch.tools.explain.facts import Strategy
 from autobatch.tools.explain.places import Placed, regions_of

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from autobatch.errors import UnsupportedError
-from autobatch.frontend.sources import source_of
+from autobatch.frontend.syntax.sources import source_of
 from autobatch.source import Span
 
 Where = tuple[str, int]

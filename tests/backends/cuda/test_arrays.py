@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch import native, on_gpu
 from autobatch.backends.cuda import arrays, dlpack
 from autobatch.backends.cuda.arrays import DeviceArray
 from autobatch.backends.cuda.device import LEGACY, current_device
 from autobatch.backends.cuda.driver import Place
+from autobatch.call import native, on_gpu
 from tests.backends.whole.programs import chase, horner, mandel, newton, parameters
 
 X = np.linspace(-2, 1, 40).astype(np.float32)

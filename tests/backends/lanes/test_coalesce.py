@@ -8,7 +8,7 @@ import pytest
 from autobatch.ir import leaf
 from autobatch.ir.blocks import problems
 from autobatch.ir.run_blocks import run_blocks
-from autobatch.optimize.coalesce import coalesced
+from autobatch.passes.simplify.coalesce import coalesced
 from tests.backends.test_stack import operation
 from tests.properties import recursions
 

@@ -12,7 +12,7 @@ import autobatch as ab
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.machine_code import UnavailableError
 from autobatch.options import OptionError
-from tests.frames.programs import child_sum, lstm, parameters, random_many, random_tree, rnn, tree_lstm
+from tests.passes.frames.programs import child_sum, lstm, parameters, random_many, random_tree, rnn, tree_lstm
 
 try:
     machine_code.host()

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch import choice
 from autobatch.backends.interface import Cost, Work
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.xla.program import Xla
+from autobatch.compiler import choice
 from autobatch.testing import assert_same
 from tests.properties import masked
 

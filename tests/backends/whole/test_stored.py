@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch import api, cache_files, pipeline
+from autobatch.api import batched as api
 from autobatch.backends.llvm.checked import is_checking
-from autobatch.cache_files import user_cache_folder
+from autobatch.common import cache_files
+from autobatch.common.cache_files import user_cache_folder
+from autobatch.compiler import pipeline
 
 pytestmark = pytest.mark.skipif(is_checking(), reason="nothing is kept on disk")
 

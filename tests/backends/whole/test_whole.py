@@ -10,10 +10,11 @@ import pytest
 from hypothesis import Phase, given, reject, settings
 
 import autobatch as ab
-from autobatch import cache_files, handles
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.checked import is_checking
 from autobatch.backends.llvm.whole import code, running
+from autobatch.call import handles
+from autobatch.common import cache_files
 from autobatch.testing import NotEquivalent, assert_same, check_equivalence
 from tests.backends.whole import drawn
 from tests.backends.whole.programs import cases, chase, looked_up, mandel, newton, parameters, rooted, sort3

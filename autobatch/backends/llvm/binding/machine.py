@@ -17,7 +17,7 @@ from autobatch.backends.llvm.binding.functions import WRITTEN
 from autobatch.backends.llvm.binding.step import Step
 from autobatch.backends.llvm.machine_code import UnavailableError
 from autobatch.backends.llvm.text import Function
-from autobatch.runtime.steps import WORDS, Machine, Op, State, Steps
+from autobatch.planning.steps import WORDS, Machine, Op, State, Steps
 
 
 def module() -> str:

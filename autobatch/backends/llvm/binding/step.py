@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from autobatch.backends.llvm.text import Function
-from autobatch.runtime.steps import FIRST, FULL, LENGTH, TOO_LONG, Op
+from autobatch.planning.steps import FIRST, FULL, LENGTH, TOO_LONG, Op
 
 REGISTERS, ARENA, ROOM, USED, CHOSEN, EXAMPLES, OUT = range(7)
 

@@ -15,7 +15,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import assert_never
 
-from autobatch.analysis.liveness import registers
 from autobatch.backends.llvm.lanes.by_number import convert
 from autobatch.backends.llvm.lanes.control import Control
 from autobatch.backends.llvm.lanes.ops import Environment, shape_of
@@ -40,7 +39,8 @@ from autobatch.ir.blocks import Block, BlockProgram, Branch, Enter, Fail, Jump, 
 from autobatch.ir.core import Operand, Region, Value
 from autobatch.ir.ops import Op
 from autobatch.ir.types import Array
-from autobatch.optimize.coalesce import coalesced
+from autobatch.passes.analysis.liveness import registers
+from autobatch.passes.simplify.coalesce import coalesced
 
 Derivatives = Callable[[Op, Sequence[Tensor], Number | None], list[Tensor]]
 """The results of an operation `gradient_of` in the lanes of a mask."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from autobatch.autodiff.rules import has_derivative
 from autobatch.ir.core import Apply, For, If, Instruction, Operand, Region, Value, While
 from autobatch.ir.types import Array
+from autobatch.passes.autodiff.rules import has_derivative
 
 
 def moving(region: Region, by: Iterable[Value]) -> frozenset[Value]:

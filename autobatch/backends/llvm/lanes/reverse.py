@@ -19,8 +19,6 @@ from typing import Any
 
 import jax
 
-from autobatch.analysis.unused import is_number, unused_results
-from autobatch.autodiff.rules import row_rule
 from autobatch.backends.llvm.lanes.blocks import run_program
 from autobatch.backends.llvm.lanes.by_number import BY_NUMBER as OPERATIONS
 from autobatch.backends.llvm.lanes.by_number import convert
@@ -64,6 +62,8 @@ from autobatch.ir.masked import NO_LIMIT, Allowed, limit_of, may_have_failed
 from autobatch.ir.ops import Op
 from autobatch.ir.rewrite import free_values
 from autobatch.ir.types import Array
+from autobatch.passes.analysis.unused import is_number, unused_results
+from autobatch.passes.autodiff.rules import row_rule
 from autobatch.source import NOWHERE
 
 MANY = 1024

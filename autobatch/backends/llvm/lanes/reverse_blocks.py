@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from autobatch.analysis.unused import unused_in_blocks
 from autobatch.backends.llvm.lanes.blocks import Derivatives, Machine, laid_out
 from autobatch.backends.llvm.lanes.moving import is_moving, moving
 from autobatch.backends.llvm.lanes.ops import Environment, shape_of
@@ -26,6 +25,7 @@ from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.blocks import Block, BlockProgram, Enter
 from autobatch.ir.core import Operand, Region, Value
 from autobatch.ir.ops import Op
+from autobatch.passes.analysis.unused import unused_in_blocks
 
 
 class Backward(Protocol):

@@ -16,7 +16,7 @@ from typing import Any
 
 from autobatch.backends.llvm.lanes.writer import BYTES, COMPLEX, ELEMENTS, Number, Writer, rounded, stored
 from autobatch.backends.llvm.machine_code import RefusedError
-from autobatch.record import record
+from autobatch.common.record import record
 
 SMALL = 16
 """So many numbers at most are kept in registers."""

@@ -19,7 +19,7 @@ from autobatch.backends.llvm.functions import INTRINSICS, Vectors, text_of
 from autobatch.backends.llvm.lanes.folding import of_bools, of_integers
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.llvm.text import Function, broadcast
-from autobatch.record import record
+from autobatch.common.record import record
 
 ELEMENTS = {
     "bool": "i1",

@@ -4,7 +4,7 @@
                     then gives each of them a row, if the schema has a place for all that they hold
     fill(state)     the log, visit after visit -> the columns of the schema
 
-`runtime/reading.py` says what lies where. Where lists, tuples and floats have what they hold was looked up before
+`data/reading.py` says what lies where. Where lists, tuples and floats have what they hold was looked up before
 (`machine.py`); what others hold, functions of CPython's stable interface say. None of these runs code of the user:
 attributes are those of instances and slots alone, keys of dicts are strings.
 """
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from autobatch.backends.llvm.text import Function
-from autobatch.runtime.reading import (
+from autobatch.data.reading import (
     BOOL,
     DECLINED,
     FLOAT,

@@ -10,7 +10,7 @@ from functools import cache
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.machine_code import UnavailableError
 from autobatch.backends.llvm.reading.functions import CALLED, ObjectLayout, module
-from autobatch.runtime.reading import ObjectReader
+from autobatch.data.reading import ObjectReader
 
 
 @cache

@@ -6,7 +6,6 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from autobatch.analysis.device import depending_on
 from autobatch.backends.interface import Work
 from autobatch.backends.llvm.lanes.floats import FLOATS
 from autobatch.backends.llvm.whole.region import Whole
@@ -14,6 +13,7 @@ from autobatch.ir import jax_compat
 from autobatch.ir.blocks import BlockProgram
 from autobatch.ir.core import Apply, For, If, Instruction, Literal, Operand, Region, While, regions
 from autobatch.ir.types import Array, Type
+from autobatch.passes.analysis.device import depending_on
 
 SORTS = ("sort", "top_k")
 

@@ -17,8 +17,8 @@ from autobatch.backends.llvm.whole.estimate import work_of
 from autobatch.backends.llvm.whole.gradient import write_gradient
 from autobatch.backends.llvm.whole.region import Whole, whole_function
 from autobatch.backends.llvm.whole.running import Executable
+from autobatch.data.schema import ColumnInput, WordInput
 from autobatch.errors import UnsupportedError
-from autobatch.runtime.schema import ColumnInput, WordInput
 
 logger = logging.getLogger("autobatch")
 

@@ -18,14 +18,14 @@ from typing import Any
 from autobatch.backends.interface import Function
 from autobatch.backends.llvm.lanes.melding import parts
 from autobatch.backends.llvm.lanes.tensors import SMALL
+from autobatch.data.schema import ColumnInput, WordInput
 from autobatch.errors import UnsupportedError
 from autobatch.ir.blocks import BlockProgram
 from autobatch.ir.core import Apply, Call, For, Instruction, Map, Module, Region, Value, walk
 from autobatch.ir.ops import OWN
 from autobatch.ir.printer import print_module
 from autobatch.ir.types import Array, Type
-from autobatch.optimize.forward import forward
-from autobatch.runtime.schema import ColumnInput, WordInput
+from autobatch.passes.simplify.forward import forward
 from autobatch.source import Span
 
 CURE = "use backend='xla', which computes rows of structure and products of matrices"

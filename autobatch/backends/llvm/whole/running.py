@@ -29,8 +29,8 @@ from autobatch.backends.llvm.link import Code
 from autobatch.backends.llvm.machine_code import UnavailableError
 from autobatch.backends.llvm.outside import library
 from autobatch.backends.llvm.whole.code import ENTRY, Made, unavailable
+from autobatch.data.addresses import address
 from autobatch.errors import BatchError
-from autobatch.runtime.addresses import address
 
 CHUNK = 4096
 """Rows that a thread takes at once: what it waits for others at the end is short, and what it asks for is rare. Sums

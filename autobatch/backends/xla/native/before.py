@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from autobatch.backends.llvm.functions import COSTLY
 from autobatch.ir.system import Compute, Equation, Variable, reads, results
-from autobatch.optimize.contractions import row_product
-from autobatch.optimize.fission import Order, Recurrence, Schedule, Stage, Task
+from autobatch.passes.schedule.contractions import row_product
+from autobatch.passes.schedule.fission import Order, Recurrence, Schedule, Stage, Task
 
 
 @dataclass(frozen=True)

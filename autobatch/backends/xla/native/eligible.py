@@ -11,8 +11,8 @@ from autobatch.backends.xla.products import build
 from autobatch.backends.xla.products.choice import LARGEST, MANY, available_cores
 from autobatch.ir import jax_compat
 from autobatch.ir.system import Compute, Equation, results
-from autobatch.optimize.contractions import Product, row_product
-from autobatch.optimize.fission import Recurrence, Schedule
+from autobatch.passes.schedule.contractions import Product, row_product
+from autobatch.passes.schedule.fission import Recurrence, Schedule
 
 DTYPE = "float32"
 """Of the numbers that `numbers.py` has functions for."""

@@ -18,8 +18,8 @@ from autobatch.backends.xla.products.choice import Choice
 from autobatch.backends.xla.products.operation import Matrix
 from autobatch.ir import jax_compat
 from autobatch.ir.system import Variable
-from autobatch.optimize.contractions import Product
 from autobatch.options import OptionError
+from autobatch.passes.schedule.contractions import Product
 
 if TYPE_CHECKING:
     from autobatch.backends.xla.loops import LevelLoop

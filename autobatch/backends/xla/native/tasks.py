@@ -21,11 +21,11 @@ from autobatch.backends.xla.native.eligible import check_product
 from autobatch.backends.xla.native.values import SAME, Values, check, size
 from autobatch.backends.xla.products.kernel import Kernel
 from autobatch.backends.xla.products.operation import SCRATCH, TILE
+from autobatch.data.tables import window_widths
 from autobatch.ir import core
 from autobatch.ir.system import Collect, Compute, Equation, Fold, Follow, Gather, Variable, reads, results
-from autobatch.optimize.contractions import Product, row_product
-from autobatch.optimize.fission import Task
-from autobatch.runtime.tables import window_widths
+from autobatch.passes.schedule.contractions import Product, row_product
+from autobatch.passes.schedule.fission import Task
 
 if TYPE_CHECKING:
     from autobatch.backends.xla.loops import LevelLoop

@@ -19,8 +19,8 @@ from autobatch.backends.xla.products.build import Registered
 from autobatch.backends.xla.products.kernel import Operation
 from autobatch.ir import jax_compat
 from autobatch.ir.types import Array
-from autobatch.optimize.contractions import Product
 from autobatch.options import OptionError
+from autobatch.passes.schedule.contractions import Product
 
 logger = logging.getLogger("autobatch")
 

@@ -11,8 +11,8 @@ from autobatch.backends.xla.products.build import Registered
 from autobatch.backends.xla.products.choice import Choice, choose, require
 from autobatch.backends.xla.products.operation import Matrix, Source, multiply, pack
 from autobatch.ir.system import Atom, Compute, Equation, Gather, Variable, results
-from autobatch.optimize.contractions import Product, row_product
-from autobatch.optimize.fission import Recurrence
+from autobatch.passes.schedule.contractions import Product, row_product
+from autobatch.passes.schedule.fission import Recurrence
 
 __all__ = ["LoopProducts", "Matrices", "Source", "product_of_rows"]
 

@@ -1,6 +1,0 @@
-"""Derivatives: a schedule -> the schedule of its adjoint (FRAMES.md, section 3)."""
-
-from autobatch.autodiff.adjoint import Adjoint, Rows, differentiate
-from autobatch.autodiff.residuals import Policy
-
-__all__ = ["Adjoint", "Policy", "Rows", "differentiate"]

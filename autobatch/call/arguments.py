@@ -1,0 +1,499 @@
+"""The arguments of one call: which parts are batched, which are shared, and how the compiler sees them.
+
+    @batched(in_axes=(None, 0))            p: Raw({"W": array})      shared: its arrays become inputs of the program
+    def f(p, t): ...                ->     t: Slot(0)                batched: component 0 of every example
+    f({"W": w}, [tree, tree])
+
+`bind` reads the axes and finds the slots. `share` turns a shared value into the same object with `Input` leaves where
+its arrays and floats are, a list of those, and a hashable key of all the rest.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar, assert_never
+
+import jax
+import numpy as np
+
+from autobatch.backends.cuda.arrays import DeviceArray
+from autobatch.call.batches.batch import Batch
+from autobatch.data.ragged import Ragged
+from autobatch.errors import BatchError
+from autobatch.ir.constants import constant_key
+
+Axes = Any
+"""None, an int, or a tuple, dict or other container of them that is a prefix of the argument."""
+
+
+class stacked:
+    """Marks lists as containers: `f(p, stacked([X, Y]))` is one batch whose examples are `[X[i], Y[i]]`.
+
+    Without it a list is always a list of examples. A pytree of one child.
+
+    >>> stacked([1, 2]).value
+    [1, 2]
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+jax.tree_util.register_pytree_node(stacked, lambda s: ((s.value,), None), lambda _, xs: stacked(*xs))
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A batched leaf of an argument: `values` holds one value an example. `name` is how an error names it."""
+
+    index: int
+    name: str
+    kind: Literal["list", "array", "batch"]
+    values: Any
+    axis: int = 0
+
+    def __len__(self) -> int:
+        return int(self.values.shape[self.axis]) if self.kind == "array" else len(self.values)
+
+    @property
+    def is_traced(self) -> bool:
+        """Is it an array under a transformation of JAX?"""
+        return isinstance(self.values, jax.core.Tracer)
+
+    def leading(self) -> Any:
+        """An array with its examples on axis 0."""
+        if self.axis == 0:
+            return self.values
+        if isinstance(self.values, DeviceArray):
+            return self.values.with_axis(self.axis, 0)
+        return (
+            np.moveaxis(self.values, self.axis, 0)
+            if isinstance(self.values, np.ndarray)
+            else jax.numpy.moveaxis(self.values, self.axis, 0)
+        )
+
+
+@dataclass(frozen=True)
+class Raw:
+    """A shared value, as the caller gave it. `static`: no part of it is a run-time value."""
+
+    value: Any
+    name: str
+    static: bool = False
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A container with batched leaves: `rebuild` makes it again from new children, `key` tells containers apart. A dict
+    has a `name`, and the `order` of its keys, which is not in `key`."""
+
+    children: tuple[Form, ...]
+    rebuild: Callable[[Sequence[Any]], Any]
+    key: Any
+    name: str = ""
+    order: Order | None = None
+
+
+Form = Slot | Raw | Branch
+
+
+def fill(form: Form, slot: Callable[[Slot], Any], raw: Callable[[Raw], Any]) -> Any:
+    """The argument again, with other values in the place of its slots and shared parts."""
+    match form:
+        case Slot():
+            return slot(form)
+        case Raw():
+            return raw(form)
+        case Branch(children=children, rebuild=rebuild):
+            return rebuild([fill(c, slot, raw) for c in children])
+        case _:
+            assert_never(form)
+
+
+Part = TypeVar("Part", Raw, Slot)
+
+
+def parts(form: Form, kind: type[Part]) -> Iterator[Part]:
+    """The shared (`Raw`) or the batched (`Slot`) parts of an argument."""
+    if isinstance(form, kind):
+        yield form
+    elif isinstance(form, Branch):
+        for child in form.children:
+            yield from parts(child, kind)
+
+
+def orders(form: Form) -> Iterator[tuple[str, Order]]:
+    """The order of the keys of each dict that has batched leaves."""
+    if isinstance(form, Branch):
+        if form.order is not None:
+            yield form.name, form.order
+        for child in form.children:
+            yield from orders(child)
+
+
+def form_key(form: Form) -> Any:
+    """The container structure of an argument, hashable; what its shared parts hold is not in it."""
+    match form:
+        case Slot(kind=kind):
+            return "array" if kind == "array" else "examples"
+        case Raw():
+            return "shared"
+        case Branch(children=children, key=key):
+            return (key, *map(form_key, children))
+        case _:
+            assert_never(form)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The arguments of a call by parameter. `size` is the number of examples."""
+
+    signature: inspect.Signature
+    forms: Mapping[str, Form]
+    slots: tuple[Slot, ...]
+    size: int
+
+    def rebuild(self, slot: Callable[[Slot], Any], raw: Callable[[Raw], Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Positional and keyword arguments, as the function takes them."""
+        made = {name: fill(form, slot, raw) for name, form in self.forms.items()}
+        bound = inspect.BoundArguments(self.signature, OrderedDict(made))
+        return bound.args, dict(bound.kwargs)
+
+    @property
+    def shared(self) -> list[Raw]:
+        """The shared parts."""
+        return [raw for form in self.forms.values() for raw in parts(form, Raw)]
+
+    @property
+    def orders(self) -> dict[str, Order]:
+        """The order of the keys of each dict that has batched leaves, by its name."""
+        return {name: order for form in self.forms.values() for name, order in orders(form)}
+
+    @property
+    def key(self) -> Any:
+        """The containers of all arguments, hashable; the order of the keys of dicts is not in it."""
+        return tuple((name, form_key(form)) for name, form in self.forms.items())
+
+    def with_slots(self, make: Callable[[Slot], Slot]) -> Bound:
+        """The same call on other examples; `make` is called once for each slot."""
+        made = {s.index: make(s) for s in self.slots}
+        slots = tuple(made[s.index] for s in self.slots)
+
+        def replaced(form: Form) -> Form:
+            match form:
+                case Slot(index=index):
+                    return made[index]
+                case Raw():
+                    return form
+                case Branch(children=children):
+                    return replace(form, children=tuple(map(replaced, children)))
+                case _:
+                    assert_never(form)
+
+        forms = {name: replaced(form) for name, form in self.forms.items()}
+        return Bound(self.signature, forms, slots, len(slots[0]))
+
+    def example(self, index: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of one example."""
+
+        def row(slot: Slot) -> Any:
+            return slot.leading()[index] if slot.kind == "array" else slot.values[index]
+
+        return self.rebuild(row, lambda raw: raw.value)
+
+
+# ---- axes
+
+
+@dataclass(frozen=True)
+class Entries:
+    """`in_axes`, by parameter. `receiver` is the name of `self`, which is shared and has no entry."""
+
+    axes: Mapping[str, Axes]
+    default: Axes
+    has_default: bool
+    receiver: str | None
+
+    def of(self, name: str, function: str) -> Axes:
+        if name == self.receiver:
+            return None
+        if name in self.axes:
+            return self.axes[name]
+        if self.has_default:
+            return self.default
+        raise BatchError(f"{function}: in_axes has no entry for {name!r}: leave it at its default, or give it an entry")
+
+
+def read_axes(in_axes: Any, signature: inspect.Signature, function: str, is_method: bool) -> Entries:
+    """Normalise `in_axes`; raises BatchError for axes that do not fit the parameters, or where nothing is batched."""
+    parameters = list(signature.parameters.values())
+    receiver = parameters.pop(0).name if is_method and parameters else None
+    if in_axes is None or _is_axis(in_axes):
+        if in_axes is None:
+            raise BatchError(f"{function}: in_axes=None batches nothing; give at least one parameter an axis")
+        return Entries({}, in_axes, True, receiver)
+    if isinstance(in_axes, Mapping):
+        entries = _named_axes(in_axes, parameters, function)
+    elif isinstance(in_axes, Sequence) and not isinstance(in_axes, str):
+        entries = _positional_axes(in_axes, parameters, function)
+    else:
+        raise BatchError(
+            f"{function}: in_axes is {in_axes!r}; it takes an int, None, a sequence with an entry for "
+            "each positional parameter, or a dict by parameter name"
+        )
+    if not any(isinstance(leaf, int) for entry in entries.values() for leaf in _axis_leaves(entry, function)):
+        raise BatchError(f"{function}: in_axes={in_axes!r} batches nothing; give at least one parameter an axis")
+    return Entries(entries, None, False, receiver)
+
+
+def _is_axis(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _axis_leaves(entry: Axes, function: str) -> list[int | None]:
+    leaves = jax.tree.leaves(entry, is_leaf=lambda x: x is None)
+    for leaf in leaves:
+        if leaf is not None and not _is_axis(leaf):
+            raise BatchError(f"{function}: in_axes holds {leaf!r}; an entry is an int, None, or a container of them")
+    return leaves
+
+
+def _named_axes(in_axes: Mapping[str, Axes], parameters: list[inspect.Parameter], function: str) -> dict[str, Axes]:
+    names = {p.name for p in parameters}
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    for name in in_axes:
+        if name not in names and not takes_any:
+            raise BatchError(f"{function}: in_axes names {name!r}; the parameters are {', '.join(sorted(names))}")
+    return dict(in_axes)
+
+
+def _positional_axes(in_axes: Sequence[Axes], parameters: list[inspect.Parameter], function: str) -> dict[str, Axes]:
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)]
+    if len(in_axes) > len(positional):
+        names = ", ".join(p.name for p in positional) or "none"
+        raise BatchError(
+            f"{function}: in_axes has {len(in_axes)} entries for {len(positional)} positional parameters "
+            f"({names}); name keyword-only parameters with a dict"
+        )
+    entries = {p.name: entry for p, entry in zip(positional, in_axes, strict=False)}
+    if positional and positional[-1].kind is inspect.Parameter.VAR_POSITIONAL and in_axes:
+        entries[positional[-1].name] = in_axes[-1]
+    return entries
+
+
+# ---- binding
+
+
+def positions_of(signature: inspect.Signature) -> tuple[str, ...]:
+    """The names of the parameters where each takes one argument by its position: as many arguments are bound without
+    asking the signature, which takes long. Nothing for other parameters."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple(signature.parameters) if all(p.kind in kinds for p in signature.parameters.values()) else ()
+
+
+def bind(
+    function: str,
+    signature: inspect.Signature,
+    entries: Entries,
+    static: frozenset[str],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    positions: tuple[str, ...] = (),
+) -> Bound:
+    """Sort the arguments of a call into batched and shared; raises BatchError where sizes differ or one example was
+    given, and TypeError like any call whose arguments do not fit the parameters. `positions`: see `positions_of`."""
+    given: Mapping[str, Any]
+    if not kwargs and args and len(args) == len(positions):
+        given = dict(zip(positions, args, strict=True))
+    else:
+        try:
+            given = signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise TypeError(f"{function}(): {error}; its parameters are {signature}") from None
+    binder = _Binder(function)
+    forms = {n: binder.parameter(signature.parameters[n], v, entries, static) for n, v in given.items()}
+    if not binder.slots:
+        raise BatchError(
+            f"{function}: no argument of this call is batched; in_axes gives an axis to none of "
+            f"{', '.join(given) or 'them'}"
+        )
+    sizes = {s.name: len(s) for s in binder.slots}
+    if len(set(sizes.values())) > 1:
+        words = ", ".join(f"{name} has {size}" for name, size in sizes.items())
+        raise BatchError(f"{function}: batched arguments differ in their number of examples: {words}")
+    return Bound(signature, forms, tuple(binder.slots), len(binder.slots[0]))
+
+
+@dataclass
+class _Binder:
+    function: str
+    slots: list[Slot] = field(default_factory=list)
+
+    def parameter(self, parameter: inspect.Parameter, value: Any, entries: Entries, static: frozenset[str]) -> Form:
+        name = parameter.name
+        if parameter.kind is parameter.VAR_KEYWORD:
+            # the dict of in_axes names either the parameter or the keywords themselves
+            whole = entries.axes.get(name, _MISSING)
+            refused = [k for k in value if k not in entries.axes and whole is _MISSING]
+            if refused:
+                raise BatchError(
+                    f"{self.function}: keyword arguments {', '.join(refused)} go to **{name}, which is "
+                    "refused unless in_axes is a dict that names them"
+                )
+            parts = {k: self.value(v, entries.axes.get(k, whole), k, k in static) for k, v in value.items()}
+            return Branch(tuple(parts.values()), lambda xs: dict(zip(parts, xs, strict=True)), ("kwargs", *parts))
+        entry = entries.of(name, self.function)
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            items = [self.value(v, entry, f"{name}[{k}]", name in static) for k, v in enumerate(value)]
+            return Branch(tuple(items), tuple, ("args", len(items)))
+        return self.value(value, entry, name, name in static)
+
+    def value(self, value: Any, entry: Axes, name: str, static: bool) -> Form:
+        if static and entry is not None:
+            raise BatchError(f"{self.function}: {name} is named in static, and in_axes batches it; it can be one only")
+        if entry is None:
+            if isinstance(value, Batch):
+                raise BatchError(f"{self.function}: {name} is a Batch, but in_axes shares it; give it the axis 0")
+            return Raw(value, name, static)
+        if _is_axis(entry):
+            return self.batched(value, int(entry), name)
+        return self.prefix(value, entry, name)
+
+    def prefix(self, value: Any, entry: Axes, name: str) -> Form:
+        """An argument whose parts have axes of their own."""
+        inner = entry.value if isinstance(entry, stacked) else entry
+        value = value.value if isinstance(value, stacked) else value
+        axes, axes_key, _ = one_level(inner)
+        children = one_level(value) if not isinstance(value, Batch) else None
+        if children is None or axes is None or children[0] is None or children[1] != axes_key:
+            raise BatchError(
+                f"{self.function}: in_axes for {name} is {entry!r}, which is not a prefix of what was "
+                f"given: {describe(value)}"
+            )
+        parts = [self.value(v, e, f"{name}{k}", False) for (k, v), (_, e) in zip(children[0], axes, strict=True)]
+        return _branch(value, name, parts, children[2], children[1])
+
+    def batched(self, value: Any, axis: int, name: str, lists: bool = False) -> Form:
+        """An argument of B examples, or a container of such. `lists`: a list is a container."""
+        if isinstance(value, stacked):
+            return self.batched(value.value, axis, name, lists=True)
+        if isinstance(value, Ragged):
+            value = value.to_list()
+        if isinstance(value, Batch) or (isinstance(value, list) and not lists):
+            if axis != 0:
+                raise BatchError(
+                    f"{self.function}: in_axes gives {name} the axis {axis}; a "
+                    f"{'Batch' if isinstance(value, Batch) else 'list of examples'} has the axis 0 only"
+                )
+            return self.slot(name, "batch" if isinstance(value, Batch) else "list", value)
+        if is_array(value):
+            if isinstance(value, np.ndarray) and value.dtype.kind not in "biufcV":
+                raise BatchError(
+                    f"{self.function}: {name} is an array of dtype {value.dtype}, which holds no numbers; pass a list"
+                )
+            if not -value.ndim <= axis < value.ndim:
+                raise BatchError(
+                    f"{self.function}: in_axes gives {name} the axis {axis}, but it has the shape "
+                    f"{tuple(value.shape)}; {_ONE}"
+                )
+            return self.slot(name, "array", value, axis % value.ndim)
+        if value is None and "[" in name:
+            return Raw(None, name, True)
+        children, key, rebuild = one_level(value)
+        if children is None:
+            raise BatchError(
+                f"{self.function}: {name}: one example was given ({describe(value)}); "
+                f"pass `[{name}]`, or call `f.example(...)`"
+            )
+        parts = [self.batched(v, axis, f"{name}{k}", lists) for k, v in children]
+        return _branch(value, name, parts, rebuild, key)
+
+    def slot(self, name: str, kind: Literal["list", "array", "batch"], value: Any, axis: int = 0) -> Slot:
+        made = Slot(len(self.slots), name, kind, value, axis)
+        self.slots.append(made)
+        return made
+
+
+def _branch(value: Any, name: str, parts: Sequence[Form], rebuild: Callable[[Sequence[Any]], Any], key: Any) -> Branch:
+    return Branch(tuple(parts), rebuild, key, name, order_of(value) if type(value) is dict else None)
+
+
+_MISSING = object()
+_ONE = "one example was given? pass `[x]`, or call `f.example(x)`"
+
+
+def is_array(value: Any) -> bool:
+    return isinstance(value, (np.ndarray, np.generic, jax.Array, jax.core.Tracer, DeviceArray))
+
+
+def describe(value: Any) -> str:
+    if is_array(value):
+        return f"an array of shape {tuple(value.shape)}"
+    name = type(value).__name__
+    return f"an {name}" if name[0] in "AEIOUaeiou" else f"a {name}"
+
+
+def is_leaf(treedef: Any) -> bool:
+    """Is this the structure of something that is no container?"""
+    return same_structure(treedef, jax.tree.structure(0))
+
+
+def same_structure(a: Any, b: Any) -> bool:
+    """Are two structures of pytrees equal?"""
+    return bool(a == b)
+
+
+def canonical(table: Mapping[Any, Any]) -> tuple[Any, ...]:
+    """The keys of a dict in an order that they alone decide: sorted, as JAX hands dicts back; by type first where they
+    cannot be compared, which JAX refuses.
+
+    >>> canonical({"b": 1, "a": 2}), canonical({"b": 1, 0: 2})
+    (('a', 'b'), (0, 'b'))
+    """
+    try:
+        return tuple(sorted(table))
+    except TypeError:
+        return tuple(sorted(table, key=lambda k: (type(k).__qualname__, repr(k))))
+
+
+def order_of(table: Mapping[Any, Any]) -> Order:
+    """The keys of a dict as one who iterates over it meets them: 1 and True are equal keys, but not the same."""
+    return tuple(map(constant_key, table))
+
+
+Order = tuple[Hashable, ...]
+
+
+def _in_order_of(table: Mapping[Any, Any], names: Sequence[Any], values: Sequence[Any]) -> dict[Any, Any]:
+    """A dict with other values, in the order of `names`, that has its keys as `table` has them."""
+    made = dict(zip(names, values, strict=True))
+    return {k: made[k] for k in table}
+
+
+_OneLevel = tuple[list[tuple[str, Any]] | None, Any, Callable[[Sequence[Any]], Any]]
+
+
+def one_level(value: Any) -> _OneLevel:
+    """The children of a container with their places, a key of the container, and how to rebuild it. No children: not
+    a container. Those of a dict come in the `canonical` order of its keys; what is rebuilt has its own."""
+    if type(value) in (tuple, list):
+        return [(f"[{k}]", v) for k, v in enumerate(value)], (type(value).__name__, len(value)), type(value)
+    if type(value) is dict:
+        names = canonical(value)
+        return (
+            [(f"[{k!r}]", value[k]) for k in names],
+            ("dict", constant_key(names)),
+            lambda xs: _in_order_of(value, names, xs),
+        )
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        fields, cls = value._fields, type(value)
+        return [(f".{k}", v) for k, v in zip(fields, value, strict=True)], ("namedtuple", cls), lambda xs: cls(*xs)
+    if isinstance(value, Iterator):
+        return None, None, lambda xs: value  # JAX warns about generators
+    paths, treedef = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda x: x is not value)
+    if is_leaf(treedef) or value is None:
+        return None, None, lambda xs: value
+    return [(jax.tree_util.keystr(p), v) for p, v in paths], treedef, lambda xs: jax.tree.unflatten(treedef, list(xs))

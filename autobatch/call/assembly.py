@@ -1,0 +1,379 @@
+"""Results that are structure: the columns of one object an example.
+
+Container("object", (Output(0), Output(1)), ("node", "value"), Found)   ->   a store `Found` of one row an example
+                                                                             Found.node   rows of the input's store
+                                                                             Found.value  the array of result 1
+
+A list in an object is a list store; its elements are rows of their own, with the results that lie in the list.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, assert_never
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from autobatch.call import transfer
+from autobatch.call.batches.batch import Batch
+from autobatch.call.batches.groups import LIVE, Form, Leaves
+from autobatch.call.made_store import MadeStore, is_made
+from autobatch.call.outcome import Cell, Level, Outcome, Result, class_kind
+from autobatch.compiler.computed import ArrayResult, Cut, RaggedResult, Segments, StructureResult, array_of, with_chosen
+from autobatch.data.columns import ROOT, ROOT_MISSING
+from autobatch.data.returned import element_type
+from autobatch.data.schema import UNKNOWN, Class, Field, ListStore, Schema, Store
+from autobatch.errors import BatchError
+from autobatch.ir import texts
+from autobatch.ir.jax_compat import type_of
+from autobatch.ir.template import CLASS, Container, Fixed, HeapTemplate, Maybe, Output, Pointer, Rows, Template, outputs
+from autobatch.ir.types import STR, List, Ref, Tag, Type
+
+
+def _classes(name: str, template: Container, members: Sequence[Container]) -> tuple[Class, ...]:
+    """The classes of a store of objects of one class, or of several."""
+    if not members:
+        return (_class(name, template),)
+    named = [m.cls.__name__ if m.cls is not None else m.kind for m in members]
+    names = [n if named.count(n) == 1 else f"{n}_{k}" for k, n in enumerate(named)]
+    return tuple(_class(n, m) for n, m in zip(names, members, strict=True))
+
+
+def _class(name: str, template: Container) -> Class:
+    keys = template.keys if template.kind == "dict" else ()
+    return Class(name, class_kind(template), template.cls, keys, template.given)
+
+
+@dataclass
+class Assembler:
+    """Columns of results that are structure: nodes of the input keep their stores, new objects get stores of their
+    own with one row an entry."""
+
+    outcome: Outcome
+    stores: list[Store] = field(default_factory=list)
+    lists: list[ListStore] = field(default_factory=list)
+    columns: dict[str, Any] = field(default_factory=dict)
+    words: dict[str, list[Any]] = field(default_factory=dict)
+    enums: dict[str, type] = field(default_factory=dict)
+    reads_input: bool = False
+    made: MadeStore | None = None
+    heaps: dict[str, tuple[Type, Any]] = field(default_factory=dict)
+    points: bool = False
+    objects_of: dict[tuple[int, int], tuple[Container, Level, Cell]] = field(default_factory=dict)
+
+    def batch(self, template: Template) -> Batch:
+        """A Batch of one object an entry."""
+        count = self.outcome.count
+        if self.outcome.heaps:
+            self.memory  # noqa: B018  its stores have their names first
+        root = self.cell(template, Level(self.outcome, jnp.arange(count + 1, dtype=jnp.int32)))
+        leaves: dict[str, Any] = {}
+        self.add_memory()
+        adopted = self.made.assemble() if self.made is not None else None
+        stores, lists = tuple(self.stores), tuple(self.lists)
+        if self.reads_input:
+            held, known = self.input, self.outcome.schema
+            if adopted is not None:
+                held, known = adopted.leaves(held), adopted.schema
+            leaves |= {k: v for k, v in held.items() if k not in (ROOT, ROOT_MISSING)}
+            stores, lists = (*known.stores, *stores), (*known.lists, *lists)
+            self.enums |= dict(self.outcome.enums)
+        leaves |= self.columns
+        leaves |= {name: transfer.encode(words) for name, words in self.known.items() if name in leaves}
+        leaves[ROOT] = root.values
+        if root.missing is not None:
+            leaves[ROOT_MISSING] = root.missing
+        for name, words in self.words.items():
+            leaves[transfer.VOCABULARY + name] = transfer.encode(words)
+        schema = Schema(root.type, stores, lists, root.missing is not None)
+        elements = self.outcome.live is not None
+        if elements:
+            leaves[LIVE] = self.outcome.live
+        form = Form(schema, count, 1, enums=tuple(self.enums.items()), elements=elements)
+        return Batch.from_leaves(Leaves(leaves), form)
+
+    def cell(self, template: Template, level: Level) -> Cell:
+        match template:
+            case Output(index=index, type=type):
+                return self.result(level.outcome.results[index], type, level)
+            case Maybe(value=value, missing=missing):
+                return self.optional(self.cell(value, level), level.outcome.results[missing])
+            case Fixed(value=value):
+                return self.fixed(value, level)
+            case Rows(element=element, length=length, is_tuple=is_tuple):
+                held = level.outcome.results[length]
+                assert isinstance(held, RaggedResult)
+                return self.list_store(level, held.offsets, self.cell(element, level.inside(held)), is_tuple)
+            case Pointer(index=index, of=of):
+                return self.pointer(array_of(level.outcome.results[index]), of, level)
+            case Container(kind="list"):
+                return self.written_out(template, level)
+            case Container():
+                known = self.objects_of.get((id(template), id(level)))
+                if known is None:  # a template that stands twice is one object
+                    known = (template, level, self.record(template, level))
+                    self.objects_of[id(template), id(level)] = known
+                return known[2]
+            case _:
+                assert_never(template)
+
+    def result(self, held: Result, type: Type, level: Level) -> Cell:
+        """A result whose innermost elements are of that type."""
+        match held:
+            case ArrayResult(values=values):
+                kind = element_type(type)
+                if isinstance(kind, Ref | List):  # a column of objects in memory
+                    return self.result(with_chosen(held, kind), kind, level)
+                return self.word(values, kind) if isinstance(kind, Tag) else Cell(kind, values)
+            case StructureResult(rows=rows, type=type):
+                if isinstance(type, Tag):
+                    self.vocabulary(type)
+                    return Cell(type, rows)
+                if self.outcome.made is not None and is_made(type, self.outcome.made.adopted):
+                    return self.objects().cell(type, rows)
+                self.reads_input = True
+                assert isinstance(type, Ref | List)
+                return Cell(type, self.of_batch(rows, type, level) if held.of_example else rows, nullable=True)
+            case RaggedResult(values=values, offsets=offsets):
+                return self.list_store(level, offsets, self.result(values, type, level.inside(held)))
+            case _:
+                assert_never(held)
+
+    def of_batch(self, rows: Any, type: Ref | List, level: Level) -> Any:
+        """Rows that are numbered in their examples, as those of the batch."""
+        example = level.outcome.examples_of(jnp.arange(level.count, dtype=jnp.int32))
+        starts = jnp.asarray(self.input[transfer.STARTS + str(type.store)])
+        return jnp.where(rows >= 0, starts[example] + rows, -1).astype(jnp.int32)
+
+    @cached_property
+    def input(self) -> dict[str, Any]:
+        """The columns of the examples."""
+        return self.outcome.leaves()
+
+    def objects(self) -> MadeStore:
+        """The store of the objects that the call has made."""
+        if self.made is None:
+            self.made = MadeStore(self)
+        return self.made
+
+    def optional(self, cell: Cell, flag: Result) -> Cell:
+        """None where the flag is true."""
+        assert isinstance(flag, ArrayResult)
+        if isinstance(cell.type, Ref | List):
+            return Cell(cell.type, jnp.where(flag.values, -1, cell.values), nullable=True)
+        return Cell(cell.type, cell.values, flag.values if cell.missing is None else flag.values | cell.missing)
+
+    def word(self, numbers: Any, type: Tag) -> Cell:
+        """Words that computed numbers decide, of the numbers that stand for them (`ir.texts.number`)."""
+        if isinstance(numbers, jax.core.Tracer):
+            raise BatchError(
+                f"{self.outcome.function}: the result holds strings that computed numbers decide, which are not known "
+                "under jax.jit; call it outside, or return numbers"
+            )
+        self.vocabulary(type)
+        name = transfer.VOCABULARY + type.vocabulary
+        if numbers.ndim == 2:
+            numbers = np.array([texts.number(w) for w in _spelt(np.asarray(numbers))], np.int64)
+        if name not in self.known:
+            self.known[name] = list(transfer.decode(self.columns[name], self.enums.get(type.vocabulary)))
+        known = self.known[name]
+        places, least = {texts.number(w): k for k, w in enumerate(known)}, 0 if type == STR else texts.BEHIND
+        distinct, which = np.unique(np.asarray(numbers), return_inverse=True)
+        for n in distinct.tolist():
+            if n not in places and n >= least and (made := texts.word(n)) is not None:  # the program has made it
+                places[n] = len(known)
+                known.append(made)
+        rows = np.array([places.get(n, -1) for n in distinct.tolist()], np.int32)
+        return Cell(type, jnp.asarray(rows[which.reshape(-1)]))
+
+    def vocabulary(self, type: Tag) -> None:
+        """Tags are positions in the vocabulary of the input, and behind it the constants of the program."""
+        name = transfer.VOCABULARY + type.vocabulary
+        self.columns.setdefault(name, self.outcome.words.get(name, transfer.encode(())))
+        self.enums |= {n: c for n, c in self.outcome.enums if n == type.vocabulary}
+
+    def fixed(self, value: Any, level: Level) -> Cell:
+        count = level.count
+        if value is None:
+            return Cell(UNKNOWN, jnp.zeros(count, bool), jnp.ones(count, bool))
+        if isinstance(value, (str, enum.Enum)):  # the whole result: strings inside of others are computed
+            kind = Tag(_enum_name(type(value)) if isinstance(value, enum.Enum) else STR.vocabulary)
+            self.words[kind.vocabulary] = [value]
+            if isinstance(value, enum.Enum):
+                self.enums[kind.vocabulary] = type(value)
+            return Cell(kind, jnp.zeros(count, jnp.int32))
+        whole = jnp.asarray(value)
+        return Cell(type_of(value), jnp.broadcast_to(whole, (count, *whole.shape)))
+
+    def name(self, wanted: str) -> str:
+        taken = {s.name for s in (*self.outcome.schema.stores, *self.stores)}
+        taken |= {s.name for s in (*self.outcome.schema.lists, *self.lists)}
+        if isinstance(held := self.outcome.common.get("memory"), Assembler):
+            taken |= {s.name for s in held.stores} | {s.name for s in held.lists}
+        number, made = 1, wanted
+        while made in taken:
+            number += 1
+            made = f"{wanted}_{number}"
+        return made
+
+    @property
+    def known(self) -> dict[str, list[Any]]:
+        """The words of each vocabulary, which all results of a call have in common, as they have memory."""
+        known: dict[str, list[Any]] = self.outcome.common.setdefault("words", {})
+        return known
+
+    def pointer(self, rows: Any, of: str, level: Level) -> Cell:
+        """Objects of the memory of a class."""
+        self.points = True
+        type, starts = self.memory.heap(of)
+        example = level.outcome.examples_of(jnp.arange(level.count, dtype=jnp.int32))
+        first = jnp.asarray(starts)[example]
+        known = (rows >= 0) & (rows < jnp.asarray(starts)[example + 1] - first)
+        return Cell(type, jnp.where(known, first + rows, -1).astype(jnp.int32), nullable=True)
+
+    @property
+    def memory(self) -> Assembler:
+        """The stores of the memory of classes, which all results of a call have in common: so an object that two of
+        them lead to is one object."""
+        if isinstance(held := self.outcome.common.get("memory"), Assembler):
+            return held
+        made = self.outcome.common["memory"] = Assembler(self.outcome)
+        for heap in self.outcome.heaps:
+            made.heap(heap.name)
+        made.settle()
+        return made
+
+    def settle(self) -> None:
+        """Give lists in memory the types of their elements, which were not known while these were looked at."""
+        elements = {s.name: s.elem for s in self.lists}
+
+        def settled(type: Type) -> Type:
+            match type:
+                case List(store=str(store)) if store in elements:
+                    return List(settled(elements[store]), store)
+                case _:
+                    return type
+
+        self.lists = [replace(s, elem=settled(s.elem)) for s in self.lists]
+        self.stores = [
+            replace(s, fields=tuple(replace(f, type=settled(f.type)) for f in s.fields)) for s in self.stores
+        ]
+        self.heaps = {of: (settled(type), starts) for of, (type, starts) in self.heaps.items()}
+
+    def add_memory(self) -> None:
+        """Add the stores of memory, where this result leads to some."""
+        if self.outcome.heaps and self.points:
+            memory = self.memory
+            self.stores, self.lists = [*memory.stores, *self.stores], [*memory.lists, *self.lists]
+            self.columns = memory.columns | self.columns
+            self.words, self.enums = memory.words | self.words, memory.enums | self.enums
+            self.reads_input |= memory.reads_input
+
+    def heap(self, of: str) -> tuple[Type, Any]:
+        """What the objects of the memory of a class are, and where those of each example begin."""
+        if of not in self.heaps:
+            found = next(h for h in self.outcome.heaps if h.name == of)
+            rows = Cut(array_of(self.outcome.whole[found.count]), found.room)
+            name = self.name(of)
+            self.heaps[of] = List(UNKNOWN, name) if found.segments else Ref(name), rows.offsets
+            if found.segments:  # they may lead to each other
+                self.lists_in_memory(name, found, rows)
+            else:
+                level = self.rows_of(found, rows.of, rows.example, rows.offsets)
+                self.filled(name, found.fields, level, found.members)
+        return self.heaps[of]
+
+    def rows_of(self, heap: HeapTemplate, of: Callable[[Any], Any], example: Any, starts: Any) -> Level:
+        """The rows of columns of memory, and the example that each belongs to."""
+        types = {x.index: x.type for x in outputs(heap.fields)} if self.outcome.placed else {}
+        columns: list[Result] = []
+        for n, k in enumerate(heap.columns):
+            held, type = of(array_of(self.outcome.whole[k])), types.get(n)
+            columns.append(StructureResult(held, type) if isinstance(type, Tag | Ref | List) else ArrayResult(held))
+        owners, count = jnp.asarray(example, jnp.int32), int(example.shape[0])
+        return Level(replace(self.outcome, count=count, results=columns, live=starts[-1], owners=owners), starts)
+
+    def lists_in_memory(self, name: str, heap: HeapTemplate, rows: Cut) -> None:
+        """The lists of memory, whose elements stand in segments."""
+        position = len(self.lists)
+        self.lists.append(ListStore(name, UNKNOWN))  # reserves the name while the elements are built
+        lengths, table = (array_of(self.outcome.whole[k]) for k in heap.segments)
+        inside = Segments(rows, lengths, table, heap.room)
+        level = self.rows_of(heap, inside.of, inside.example, inside.offsets[rows.offsets])
+        element = Cell(UNKNOWN, jnp.zeros(level.count, bool))
+        if heap.fields.children:
+            element = self.cell(heap.fields.children[0], level)
+        optional, nullable, is_tuple = element.missing is not None, element.has_none, heap.fields.cls is tuple
+        self.lists[position] = ListStore(name, element.type, False, optional, nullable, is_tuple=is_tuple)
+        self.add_list_columns(name, element, inside.offsets, rows.offsets)
+
+    def record(self, template: Container, level: Level) -> Cell:
+        """An object of every row, in a store of its own."""
+        kind = class_kind(template)
+        return self.filled(
+            self.name(template.cls.__name__ if template.cls is not None else f"{kind}{len(template.keys)}"),
+            template,
+            level,
+        )
+
+    def filled(self, name: str, template: Container, level: Level, members: Sequence[Container] = ()) -> Cell:
+        """The same, in a store of a name that is free. `members`: of several classes, what those of each are."""
+        position = len(self.stores)
+        self.stores.append(Store(name, (), ()))  # reserves the name while the children are built
+        fields, tags = [], jnp.zeros(level.count, jnp.int32)
+        for key, child in zip(template.keys, template.children, strict=True):
+            cell, column = self.cell(child, level), f"{name}.{key}"
+            if members and key == CLASS:
+                tags = cell.values
+                continue
+            self.columns[column] = cell.values
+            if cell.missing is not None:
+                self.columns[f"{column}?"] = cell.missing
+            optional, unknown = cell.missing is not None, cell.type == UNKNOWN
+            owners = tuple(k for k, m in enumerate(members) if key in m.keys) if members else (0,)
+            fields.append(Field(str(key), cell.type, column, owners, optional, unknown, cell.has_none))
+        self.stores[position] = Store(name, _classes(name, template, members), tuple(fields))
+        self.columns[f"{name}.#tag"] = tags
+        self.columns[transfer.STARTS + name] = level.starts
+        return Cell(Ref(name), jnp.arange(level.count, dtype=jnp.int32))
+
+    def written_out(self, template: Container, level: Level) -> Cell:
+        """A list of as many numbers in every row."""
+        cells = [self.cell(c, level) for c in template.children]
+        length = len(cells)
+        if not cells:
+            return self.list_store(level, level.outcome.firsts * 0, Cell(UNKNOWN, jnp.zeros(0, bool)))
+        values = jnp.stack([c.values for c in cells], 1)
+        woven = Cell(cells[0].type, values.reshape(level.count * length, *values.shape[2:]))
+        return self.list_store(level, level.outcome.firsts * length, woven)
+
+    def list_store(self, level: Level, offsets: Any, elements: Cell, is_tuple: bool = False) -> Cell:
+        """A list of every row."""
+        name = self.name("list")
+        optional, nullable = elements.missing is not None, elements.has_none
+        self.lists.append(ListStore(name, elements.type, False, optional, nullable, is_tuple=is_tuple))
+        self.add_list_columns(name, elements, offsets, level.starts)
+        return Cell(List(elements.type, name), jnp.arange(level.count, dtype=jnp.int32))
+
+    def add_list_columns(self, name: str, elements: Cell, offsets: Any, starts: Any) -> None:
+        """The columns of a list store. `starts`: where the lists of each example begin."""
+        self.columns[f"{name}.#values"] = elements.values
+        if elements.missing is not None:
+            self.columns[f"{name}.#values?"] = elements.missing
+        self.columns[f"{name}.#offsets"] = offsets
+        self.columns[transfer.STARTS + name] = starts
+        self.columns[transfer.STARTS + f"{name}.#values"] = offsets[starts]
+
+
+def _spelt(rows: Any) -> list[str]:
+    """Strings of their lengths and code points, a row for each (`passes/strings/spelling.py`)."""
+    return ["".join(map(chr, row[1 : 1 + row[0]])) for row in rows.tolist()]
+
+
+def _enum_name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"

@@ -1,0 +1,309 @@
+"""`Batch`: packed examples, with the plans of the functions that will run on them.
+
+A batch lives on the host as a `Group`: columns, and for each planned function the rows of its activations. A minibatch
+is a group that remembers which examples of which group it is: its plan is cut from the plan of the whole data set.
+
+Under `jax.jit` a batch is its leaves (columns and plan tables, padded to a size class) and a `Form`, the static part,
+which is equal for all batches of one size class. It never holds the examples: they would be those of another batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from autobatch.call import transfer
+from autobatch.call.batches.epochs import stack
+from autobatch.call.batches.groups import LIVE, TOKEN, Form, Group, Leaves, with_rows
+from autobatch.call.batches.packing import pack as pack_columns
+from autobatch.call.batches.packing import with_declared
+from autobatch.compiler.differentials import moves
+from autobatch.data.annotations import schema_of_annotation
+from autobatch.data.columns import Columns, columns_of
+from autobatch.data.common import Common, Token, tokens_of
+from autobatch.data.schema import Schema
+from autobatch.data.storage import save as save_columns
+from autobatch.data.together import width_of
+from autobatch.data.unpack import unpack
+from autobatch.errors import BatchError, PlanError
+from autobatch.planning.plan import Share
+
+
+@jax.tree_util.register_pytree_with_keys_class
+class Batch:
+    """B packed examples: what `ab.pack` makes, and what a batched function returns for structure.
+
+    `batch[i]` is example i, `batch[indices]` (integers, a bool mask, a slice) a batch of some of them. A pytree.
+    """
+
+    __slots__ = ("__weakref__", "_component", "_form", "_group", "_leaves")
+
+    def __init__(self, group: Group, component: int | None = None) -> None:
+        self._group: Group | None = group
+        self._component = component
+        self._leaves: Leaves | None = None
+        self._form: Form | None = None
+
+    @classmethod
+    def from_leaves(cls, leaves: Leaves, form: Form) -> Batch:
+        """A batch that is its leaves: inside `jax.jit`, behind it, or made by a batched function."""
+        made = cls.__new__(cls)
+        made._group, made._leaves, made._form, made._component = None, leaves, form, form.component
+        return made
+
+    # -- as a pytree
+
+    def tree_flatten_with_keys(self) -> tuple[tuple[tuple[Any, Any], ...], Form]:
+        leaves, form = self.parts()
+        key = jax.tree_util.GetAttrKey
+        return ((key("columns"), leaves.columns), (key("plans"), leaves.tables)), form
+
+    @classmethod
+    def tree_unflatten(cls, form: Form, children: tuple[Any, Any]) -> Batch:
+        return cls.from_leaves(Leaves(*children), form)
+
+    def parts(self) -> tuple[Leaves, Form]:
+        """Leaves and static part."""
+        if self._group is not None:
+            return self._group.leaves(self._component)
+        assert self._leaves is not None and self._form is not None
+        return self._leaves, self._form
+
+    # -- on the host
+
+    @property
+    def on_host(self) -> Group | None:
+        """The group of this batch where it never left the host."""
+        return self._group
+
+    @property
+    def is_traced(self) -> bool:
+        """Is it under a transformation of JAX, so that its examples are not known?"""
+        if self._group is not None:
+            return False
+        return any(isinstance(x, jax.core.Tracer) for x in self.parts()[0].columns.values())
+
+    @property
+    def component(self) -> int | None:
+        """Which argument of those packed together; None for all of them."""
+        return self._component
+
+    def group(self) -> Group:
+        """The group of this batch; fetches its columns when it is its leaves. PlanError under `jax.jit`."""
+        if self._group is None:
+            assert self._leaves is not None and self._form is not None
+            form = self._form
+            if self._leaves.fetched is None:
+                columns = self._fetched()
+                if form.elements:  # entries of a batch have rows of their own
+                    columns = pack_columns(unpack(columns)[: len(self)], form.schema)
+                self._leaves.fetched = Group(with_declared(columns), form.width, dict(form.planners))
+            self._group = self._leaves.fetched
+        return self._group
+
+    def _fetched(self) -> Columns:
+        """The columns that the leaves are, on the host."""
+        assert self._leaves is not None and self._form is not None
+        form = self._form
+        return transfer.from_leaves(form.schema, form.count, dict(form.enums), self._leaves.columns)
+
+    def columns(self) -> Columns:
+        """The columns of the examples of this batch."""
+        group = self.group()
+        return group.columns if self._component is None else group.components[self._component]
+
+    @property
+    def schema(self) -> Schema:
+        """The types of the examples."""
+        if self._component is not None:
+            return self.columns().schema
+        return self._group.schema if self._group is not None else self.parts()[1].schema
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of columns and plans on the host."""
+        return self.group().nbytes
+
+    def __len__(self) -> int:
+        if self._group is not None:
+            return self._group.count
+        leaves, form = self.parts()
+        if not form.elements or isinstance(leaves.columns[LIVE], jax.core.Tracer):
+            return form.count
+        return int(leaves.columns[LIVE])
+
+    def __repr__(self) -> str:
+        return f"Batch({len(self)} examples of {self.schema})"
+
+    def __deepcopy__(self, memo: Any) -> Batch:
+        return self  # a snapshot, which nothing changes
+
+    def __reduce__(self) -> Any:
+        return _with_columns, (self.group().columns, self.group().width, self._component)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.to_list())
+
+    def to_list(self) -> list[Any]:
+        """The examples, as new objects; those of classes are made without calling `__init__`."""
+        if self._leaves is not None and self._form is not None and self._form.elements:
+            return _objects(self._fetched())[: len(self)]  # what several entries refer to is one object
+        return _objects(self.columns())
+
+    def to_list_with(self, common: Common, tokens: Mapping[str, Token]) -> list[Any]:
+        """The same; objects that other batches have made of the same columns are those. `tokens`: of the stores of the
+        batch; none where it is not known which columns are the same."""
+        if not tokens:
+            return self.to_list()
+        return list(unpack(self._fetched(), common=common, tokens=tokens)[: len(self)])
+
+    def tokens(self) -> Mapping[str, Token]:
+        """What tells the stores of its objects from those of other batches."""
+        if self._leaves is None or self._form is None or self._form.width > 1 or self.is_traced:
+            return {}
+        places = {n: _place(x) for n, x in self._leaves.columns.items() if "." in n}
+        return tokens_of(self._form.schema, places)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, jax.core.Tracer):
+            raise BatchError("a batch is cut on the host: its index must not be a traced value; cut before jax.jit")
+        if isinstance(index, (int, np.integer)) and not isinstance(index, (bool, np.bool_)):
+            if not -len(self) <= index < len(self):
+                raise IndexError(f"example {index} of a batch of {len(self)}")
+            return _objects(self.columns().take([int(index)]))[0]
+        group = self.group() if self._component is None else self.group().alone(self._component)
+        return Batch(group.cut(index_on_host(index)))
+
+    @property
+    def args(self) -> tuple[Batch, ...]:
+        """The arguments that were packed together, to be handed to the function: `f(p, *pairs.args)`."""
+        width = self._group.width if self._group is not None else self.parts()[1].width
+        if width == 1 or self._component is not None:
+            return (self,)
+        if self._group is not None:
+            return tuple(Batch(self._group, k) for k in range(width))
+        leaves, form = self.parts()
+        return tuple(Batch.from_leaves(leaves, replace(form, component=k)) for k in range(width))
+
+    # -- plans
+
+    def plan(self, *functions: Any, share: str = "batch") -> Batch:
+        """The same examples, planned for batched functions, beside those they are planned for already.
+
+        A function is planned at its first call, when the types of its shared arguments are known (and what shared
+        integers decide), once for the whole data set; batches cut from this one use that plan. With `share="batch"`
+        rows that compute the same are computed once for the whole batch, with `share="example"` once for each example,
+        so that a row belongs to one example. One of several arguments that were packed together is planned alone."""
+        for f in functions:
+            if not hasattr(f, "specialisations_for"):
+                raise PlanError(f"batch.plan takes functions made by ab.batched, not {f!r}")
+        group = self.group() if self._component is None else self.group().alone(self._component)
+        planners = {**group.planners, **{f.planner: _share(share) for f in functions}}
+        same = Group(group.columns, group.width, planners)
+        same._plans, same.profile = dict(group._plans), group.profile
+        made = Batch(same)
+        for f in functions:  # one may need arrays whole that are ragged here: then the batch is in groups by shape
+            made = f.planner.regrouped(made)
+        return made
+
+    def epoch(self, order: Any) -> Batch:
+        """Minibatches of one size class, stacked on a new first axis for `jax.lax.scan`.
+
+        `order[steps, n]` holds the examples of each step; the function is called with one slice of the result."""
+        steps = np.asarray(index_on_host(order))
+        if steps.ndim != 2 or 0 in steps.shape:
+            raise BatchError(f"order has the shape {steps.shape}; it takes one row of examples for each step")
+        return Batch.from_leaves(*stack(self.group(), steps, self._component))
+
+    # -- numbers
+
+    def floats(self) -> dict[str, Any]:
+        """The columns of floats and of complex numbers, all that has a derivative: a pytree for `jax.grad` and
+        optimisers."""
+        if self._group is not None:
+            held = self._group.columns
+            names = [c.name for c in columns_of(held.schema) if moves(held.arrays[c.name])]
+            return {n: jnp.asarray(transfer.canonical(held.arrays[n])) for n in names}
+        leaves, form = self.parts()
+        return {c.name: leaves.columns[c.name] for c in columns_of(form.schema) if moves(leaves.columns[c.name])}
+
+    def with_floats(self, tree: Mapping[str, Any]) -> Batch:
+        """The same examples with other numbers in the columns of floats. Outside `jax.jit` it plans again."""
+        known = self.floats()
+        if not isinstance(tree, Mapping):
+            raise BatchError(f"with_floats takes a dict of columns, as floats() gives it, not a {type(tree).__name__}")
+        for name, new in tree.items():
+            if name not in known:
+                raise BatchError(f"{name!r} is no column of floats of this batch; it has {', '.join(known) or 'none'}")
+            shape = tuple(known[name].shape)
+            fits = new.shape[0] == shape[0] or (self._group is None and new.shape[0] < shape[0])
+            if tuple(new.shape[1:]) != shape[1:] or not fits:
+                raise BatchError(f"column {name} has the shape {shape}, not {tuple(new.shape)}")
+        known_now = not self.is_traced and not any(isinstance(x, jax.core.Tracer) for x in tree.values())
+        if known_now and (self._group is not None or self._decided_by(tree)):
+            group = self.group()
+            held = group.columns.arrays
+            new_arrays = {n: np.asarray(x, held[n].dtype)[: len(held[n])] for n, x in tree.items()}
+            columns = replace(group.columns, arrays={**held, **new_arrays})
+            return Batch(Group(columns, group.width, group.planners), self._component)
+        leaves, form = self.parts()
+        new_leaves = {n: with_rows(x, leaves.columns[n].shape[0]) for n, x in tree.items()}
+        # under jax.jit, arguments that were packed together are refused then, as they may no longer be copies
+        kept = {n: x for n, x in leaves.columns.items() if n != TOKEN or not isinstance(x, jax.core.Tracer)}
+        return Batch.from_leaves(Leaves({**kept, **new_leaves}, leaves.tables), form)
+
+    def _decided_by(self, names: Iterable[str]) -> bool:
+        """Is a plan among the leaves made from one of these columns?"""
+        decided = {n for plan in self.parts()[1].plans for n in plan.decided}
+        return not decided.isdisjoint(names)
+
+    def save(self, path: Any) -> None:
+        """Write the columns to a file, which `ab.load` reads. No pickle: classes are named, not stored.
+
+        Plans are not in it: they belong to functions as compiled in this process. What is loaded is planned at its
+        first call. Arguments that were packed together are so again, with their `args`."""
+        save_columns(self.columns(), path)
+
+
+def _with_columns(columns: Columns, width: int, component: int | None) -> Batch:
+    """A batch that was pickled; it comes without plans, which are made anew."""
+    return Batch(Group(columns, width), component)
+
+
+def _objects(columns: Columns) -> list[Any]:
+    """Examples as objects; arguments that were packed together as tuples."""
+    made = list(unpack(columns))
+    return [tuple(x) for x in made] if width_of(columns.schema) > 1 else made
+
+
+def _place(column: Any) -> int:
+    """Where a column lies in memory."""
+    return int(np.asarray(column).__array_interface__["data"][0])
+
+
+def _share(share: str) -> Share:
+    known: dict[str, Share] = {"batch": "batch", "example": "example"}
+    if share not in known:
+        raise PlanError(f"share={share!r} is not known; it takes 'batch' or 'example'")
+    return known[share]
+
+
+def index_on_host(index: Any) -> Any:
+    """An index on the host; a traced one is refused."""
+    if isinstance(index, slice):
+        return index
+    if isinstance(index, jax.core.Tracer):
+        raise BatchError("a batch is cut on the host: its index must not be a traced value; cut before jax.jit")
+    return np.asarray(index) if not isinstance(index, list) or index else np.zeros(0, np.int64)
+
+
+def schema_like(like: Any) -> Schema | None:
+    """The schema that a Batch or an annotation fixes."""
+    if like is None or isinstance(like, Schema):
+        return like
+    return like.schema if isinstance(like, Batch) else schema_of_annotation(like)

@@ -1,0 +1,470 @@
+"""Packed examples on the host, their plans, and their static part as a pytree.
+
+A minibatch is a `Group` that remembers which examples of which group it is: its plan is cut from the plan of the whole
+data set. Its `Form` is equal for all batches of one size class, and never holds the examples.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import threading
+import weakref
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from autobatch.call import transfer
+from autobatch.call.checks import checksum
+from autobatch.common.cache import Bounded
+from autobatch.data.columns import Columns, positions
+from autobatch.data.conform import conform
+from autobatch.data.schema import Schema
+from autobatch.data.together import as_tuples, split
+from autobatch.errors import BatchError, Failure, PlanError
+from autobatch.options import Options
+from autobatch.planning.plan import Share
+
+Tables = dict[str, Any]
+
+
+class Plan(Protocol):
+    """The rows of all activations of one program on some examples (`planning/plan.py`)."""
+
+    @property
+    def failures(self) -> tuple[Failure, ...]: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def take(self, indices: npt.NDArray[np.int64], /) -> Plan: ...
+
+    def sharing(self, share: Share, /) -> Plan: ...
+
+
+class Specialised(Protocol):
+    """A program that a batch can be planned for. `fingerprint` names it; `planner` is its function."""
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    @property
+    def planner(self) -> Planner: ...
+
+    @property
+    def masks(self) -> bool:
+        """Does the function report failures in its result, instead of raising?"""
+        ...
+
+    @property
+    def structure_columns(self) -> frozenset[str]:
+        """The columns that decide structure: a plan is stale where one of them has changed."""
+        ...
+
+    def argument_columns(self, schema: Schema) -> Mapping[str, str]:
+        """The tables that hold packed arguments themselves, and the columns of the examples that these are."""
+        ...
+
+    def words(self, vocabularies: Mapping[str, tuple[Any, ...]]) -> Tables:
+        """The vocabularies that strings and enum members of the result are counted in, as leaves."""
+        ...
+
+    def plan(self, components: tuple[Columns, ...]) -> Plan: ...
+
+    def bind(self, plan: Any, at_least: Sequence[Hashable] = ()) -> tuple[Tables, Hashable]:
+        """What the executable reads, and the signature that it is compiled for: one that holds those of `at_least`."""
+        ...
+
+
+class Planner(Protocol):
+    """A batched function, as far as batches know it."""
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        """The function for one example."""
+        ...
+
+    def options(self) -> Options:
+        """The options that a call sees here and now."""
+        ...
+
+    def __hash__(self) -> int: ...
+
+    def specialisations_for(self, group: Group) -> tuple[Specialised, ...]:
+        """The programs that this function has for such examples, with guards that hold now."""
+        ...
+
+
+Planners = Mapping[Planner, Share]
+"""The functions that a batch is planned for, and which equal rows are one there."""
+
+ARGUMENT = "#argument"
+"""The prefix of tables that hold the rows of a batched argument itself; its number follows."""
+
+LIVE = "#live"
+"""The leaf that says how many entries of a batch are elements of lists, and no capacity."""
+
+TOKEN = "#token"
+"""The leaf that says at run time which group a batch is, while that lives."""
+
+_numbers = itertools.count(1)
+_groups: weakref.WeakValueDictionary[int, Group] = weakref.WeakValueDictionary()
+
+
+def living_group(token: int) -> Group | None:
+    """The group with this number, while somebody holds it."""
+    return _groups.get(token)
+
+
+def group_of(token: int) -> Group:
+    """The group with this number."""
+    found = living_group(token)
+    if found is None:
+        raise PlanError("the batch was given up before the computation that reads it ran")
+    return found
+
+
+DECIDED = "#decided"
+"""The table of checksums of the columns that decided structure, as they were then."""
+
+
+class Group:
+    """Packed examples on the host. `width` components an example: more than one for arguments packed together; then
+    an example is the tuple of them. `origin` is the group that these examples were cut from, and which they are."""
+
+    def __init__(
+        self,
+        columns: Columns | None,
+        width: int = 1,
+        planners: Planners = MappingProxyType({}),
+        origin: tuple[Group, npt.NDArray[np.int64]] | None = None,
+    ) -> None:
+        assert columns is not None or origin is not None
+        self.width, self.planners, self.origin = width, planners, origin
+        self._columns = columns
+        self._components: tuple[Columns, ...] | None = None
+        self._plans: dict[str, Plan] = {}
+        self._tables: dict[str, tuple[Tables, Hashable]] = {}
+        self._flat: tuple[Any, Leaves, Form] | None = None
+        self._conformed: dict[Schema, Group] = {}
+        self._alone: dict[int | None, Group] = {}
+        self._single: tuple[Planners, Bounded[int, Group]] | None = None
+        self.joined: Bounded[Any, tuple[Group, Any]] = Bounded(8)
+        """Groups whose first component this is, by all their components (`joint.py`)."""
+        self.epochs: dict[Any, Any] = {}
+        """The capacities of the epochs of these examples, by batch size and schema (`epochs.py`)."""
+        self._read: dict[tuple[str, bool], np.ndarray[Any, Any]] = {}
+        self.shared: dict[bool, Any] = {}
+        """The columns as shared inputs, by whether these have 64 bits, where all examples share the objects."""
+        self.traced: Bounded[Any, Any] = Bounded(4)
+        """What functions do for these examples, where their structure is traced (`traces/`)."""
+        self._lock = threading.RLock()
+        self.token = next(_numbers)
+        _groups[self.token] = self
+        self.schema: Schema = columns.schema if columns is not None else origin[0].schema  # type: ignore[index]
+        self.count = columns.count if columns is not None else len(origin[1])  # type: ignore[index]
+        self.profile: Mapping[str, transfer.Profile] | None = None if origin is None else origin[0].own_profile
+
+    @functools.cached_property
+    def own_profile(self) -> Mapping[str, transfer.Profile]:
+        return self.profile or transfer.profile_of(self.columns)
+
+    @property
+    def columns(self) -> Columns:
+        with self._lock:
+            if self._columns is None:
+                assert self.origin is not None
+                self._columns = self.origin[0].columns.take(self.origin[1])
+            return self._columns
+
+    @property
+    def components(self) -> tuple[Columns, ...]:
+        """One `Columns` a component, all of the same stores."""
+        with self._lock:
+            if self._components is None:
+                self._components = split(self.columns) if self.width > 1 else (self.columns,)
+            return self._components
+
+    @property
+    def vocabularies(self) -> Mapping[str, tuple[Any, ...]]:
+        """The strings and enum members of the data set."""
+        return self._columns.vocabularies if self._columns is not None else self.origin[0].vocabularies  # type: ignore[index]
+
+    def column(self, name: str) -> np.ndarray[Any, Any]:
+        """A column in the dtype that a device has for it; kept. BatchError where an int is too large."""
+        key = name, transfer.x64()
+        if (found := self._read.get(key)) is not None:
+            return found
+        with self._lock:
+            if key not in self._read:
+                held = self.columns.arrays[name]
+                made = self._read[key] = transfer.canonical(held)
+                if made.dtype.kind == "i" and made is not held and (made != held).any():
+                    del self._read[key]
+                    wrong = int(held[made != held][0])
+                    raise BatchError(
+                        f"{name} holds the int {wrong}, which does not fit into the {made.dtype} of the device; "
+                        "use jax.enable_x64, or a float"
+                    )
+            return self._read[key]
+
+    @property
+    def nbytes(self) -> int:
+        kept = [*self._conformed.values(), *self._alone.values(), *(g for _, (g, _) in self.joined.items())]
+        return self.columns.nbytes + sum(p.nbytes for p in self._plans.values()) + sum(g.nbytes for g in kept)
+
+    def take(self, indices: Any) -> Group:
+        return self._of(positions(indices, self.count))
+
+    def cut(self, indices: Any) -> Group:
+        """As `take`. A single example of a data set is kept, with the tables that will be bound for it, as far as there
+        is room: every epoch meets it again, while two minibatches of more are hardly ever the same."""
+        chosen = positions(indices, self.count)
+        if len(chosen) != 1 or self.origin is not None:
+            return self._of(chosen)
+        with self._lock:
+            if self._single is None or self._single[0] is not self.planners:
+                most = SINGLE_BYTES // (SINGLE_FACTOR * (1 + self.nbytes // self.count))
+                self._single = self.planners, Bounded(int(most))
+            return self._single[1].get_or_make(int(chosen[0]), lambda: self._of(chosen))
+
+    def _of(self, chosen: npt.NDArray[np.int64]) -> Group:
+        root, inside = (self, chosen) if self.origin is None else (self.origin[0], self.origin[1][chosen])
+        if self.origin is not None and self.planners != root.planners:
+            root, inside = self, chosen  # this group was planned on its own
+        return Group(None, self.width, self.planners, (root, inside))
+
+    def conformed(self, schema: Schema) -> Group:
+        """The same examples under a wider schema; what was cut from one data set stays cut from one."""
+        with self._lock:
+            if schema not in self._conformed:
+                if self.origin is None:
+                    made = Group(conform(self.columns, schema), self.width, self.planners)
+                else:
+                    base = self.origin[0].conformed(schema)
+                    made = Group(None, self.width, base.planners, (base, self.origin[1]))
+                self._conformed[schema] = made
+            return self._conformed[schema]
+
+    def alone(self, component: int | None) -> Group:
+        """One component as examples of a function of one argument; None: all of them, as tuples."""
+        if self.width == 1:
+            return self
+        with self._lock:
+            if component not in self._alone:
+                if self.origin is not None:
+                    base = self.origin[0].alone(component)
+                    self._alone[component] = Group(None, 1, base.planners, (base, self.origin[1]))
+                else:
+                    columns = as_tuples(self.columns) if component is None else self.components[component]
+                    self._alone[component] = Group(columns)
+            return self._alone[component]
+
+    def is_planned_for(self, planner: Planner) -> bool:
+        """Is this group, or the same under a wider schema, to be planned for a function?"""
+        return planner in self.planners or any(planner in g.planners for g in self._conformed.values())
+
+    def mark(self, *planners: Planner) -> None:
+        """Remember functions: this group and what is cut from it will be planned for them."""
+        with self._lock:
+            if any(p not in self.planners for p in planners):
+                self.planners = {**dict.fromkeys(planners, "batch"), **self.planners}
+
+    def plan(self, program: Specialised) -> Plan:
+        """The plan for a program: cut from that of the whole data set where this is planned for its function too."""
+        with self._lock:
+            if program.fingerprint not in self._plans:
+                _keep_newest(self._plans)
+                self._plans[program.fingerprint] = self._made(program)
+            return self._plans[program.fingerprint].sharing(self.planners.get(program.planner, "batch"))
+
+    def _made(self, program: Specialised) -> Plan:
+        if self.origin is not None and program.planner in self.origin[0].planners:
+            return self.origin[0].plan(program).take(self.origin[1])
+        return program.plan(self.components)
+
+    def tables(self, program: Specialised) -> tuple[Tables, Hashable]:
+        """What the executable reads of the plan."""
+        with self._lock:
+            if program.fingerprint not in self._tables:
+                _keep_newest(self._tables)
+                self._tables[program.fingerprint] = program.bind(self.plan(program))
+            return self._tables[program.fingerprint]
+
+    def keep_plan(self, program: Specialised, plan: Plan) -> None:
+        """Let this be the plan for a program."""
+        with self._lock:
+            if program.fingerprint not in self._plans:
+                _keep_newest(self._plans)
+            self._plans[program.fingerprint] = plan
+
+    def keep_tables(self, program: Specialised, tables: Tables, signature: Hashable) -> None:
+        """Let executables read these tables of the plan: those of another size class."""
+        with self._lock:
+            self._tables[program.fingerprint] = tables, signature
+            self._flat = None
+
+    def place(self, put: Callable[[Any], Any]) -> None:
+        """Make now what executables read of these examples, and let `put` move it to a device."""
+        with self._lock:
+            leaves, form = self.leaves(None)
+            if not form.plans:
+                return  # for no function that was called: all of this would be made again
+            assert self._flat is not None
+            held = (leaves.columns, leaves.tables, {name: tables for name, (tables, _) in self._tables.items()})
+            each = {id(x): x for x in jax.tree.leaves(held)}
+            moved = dict(zip(each, put(list(each.values())), strict=True))
+            columns, all_tables, bound = jax.tree.map(lambda x: moved[id(x)], held)
+            self._flat = (self._flat[0], replace(leaves, columns=columns, tables=all_tables), form)
+            self._tables = {name: (bound[name], signature) for name, (_, signature) in self._tables.items()}
+
+    def has_plan(self, program: Specialised) -> bool:
+        """Was this group, or the data set that it was cut from, planned for a program?"""
+        held = [self] if self.origin is None else [self, self.origin[0]]
+        return any(program.fingerprint in g._plans for g in held)
+
+    def failures(self, program: Specialised) -> tuple[Failure, ...]:
+        """Failures that a call has to raise. Those of a function that masks them are one of its tables."""
+        return () if program.masks else self.plan(program).failures
+
+    def leaves(self, component: int | None) -> tuple[Leaves, Form]:
+        """This group as a pytree: computed again only when a function that it is planned for has a new program."""
+        with self._lock:
+            programs = tuple(s for p in self.planners for s in p.specialisations_for(self))
+            made_for = (tuple(self.planners.items()), tuple(s.fingerprint for s in programs), transfer.x64())
+            if self._flat is None or self._flat[0] != made_for:
+                self._flat = (made_for, *flatten(self, programs))
+            _, leaves, form = self._flat
+            return leaves, form if component is None else replace(form, component=component)
+
+
+SINGLE_BYTES, SINGLE_FACTOR = 64 * 2**20, 16
+"""The memory for examples that were cut alone, each taken to need so many times its share of the data set: tables have
+room for more rows than there are."""
+
+PLANS = 16
+"""A batch keeps so many plans: of programs, and of what shared integers decide in them."""
+
+
+def _keep_newest(held: dict[str, Any]) -> None:
+    """Make room for one more plan."""
+    while len(held) >= PLANS:
+        del held[next(iter(held))]
+
+
+# ---- the static part
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan among the leaves. `data` are the tables that are columns of the batch: table, column, number of rows.
+    `decided` are the columns that the plan is made from, in the order of their checksums."""
+
+    fingerprint: str
+    signature: Hashable
+    failures: tuple[Failure, ...]
+    data: tuple[tuple[str, str, int], ...]
+    decided: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Form:
+    """The static part of a batch as a pytree. `elements`: its entries are the elements of lists; several of them may
+    refer to the same rows, and those past the leaf `LIVE` are capacity. `like` is a group of this form: no part of
+    what the form says, but an example of the size class for a function that is planned while it is traced."""
+
+    schema: Schema
+    count: int
+    width: int
+    plans: tuple[Planned, ...] = ()
+    planners: tuple[tuple[Planner, Share], ...] = ()
+    enums: tuple[tuple[str, type], ...] = ()
+    component: int | None = None
+    elements: bool = False
+    like: weakref.ref[Group] | None = field(default=None, compare=False, repr=False)
+
+    def __hash__(self) -> int:
+        return hash((self.count, self.width, self.plans, self.component))
+
+
+@dataclass
+class Leaves:
+    """The leaves of a batch: its columns by name, and the tables of each plan. `checked`: fingerprints of plans whose
+    columns were found unchanged. `fetched`: the same on the host, once somebody has asked for it."""
+
+    columns: dict[str, Any]
+    tables: tuple[Tables, ...] = ()
+    checked: set[str] = field(default_factory=set)
+    fetched: Group | None = None
+
+
+def flatten(
+    group: Group, programs: tuple[Specialised, ...], capacity: Mapping[str, int] | None = None
+) -> tuple[Leaves, Form]:
+    """A group as leaves and static part, with its plans for some programs. `capacity`: of each space of the columns."""
+    columns = group.columns
+    held = transfer.to_leaves(columns, capacity or transfer.capacities(columns, group.profile))
+    sums: dict[str, Any] = {}
+    found = [planned_leaves(group, program, held, sums) for program in programs]
+    enums = tuple((n, type(v[0])) for n, v in columns.vocabularies.items() if n != "str" and v)
+    form = Form(
+        columns.schema,
+        columns.count,
+        group.width,
+        tuple(plan for plan, _ in found),
+        tuple(group.planners.items()),
+        enums,
+        like=weakref.ref(group),
+    )
+    if group.planners or group.width > 1:
+        held[TOKEN] = np.asarray(group.token, np.int32)
+    return Leaves(held, tuple(tables for _, tables in found)), form
+
+
+def planned_leaves(
+    group: Group, program: Specialised, held: Mapping[str, Any], sums: dict[str, Any]
+) -> tuple[Planned, Tables]:
+    """The plan of a group for a program, as it stands among leaves that are `held`. `sums`: their checksums, as far as
+    they are known."""
+    tables, signature = group.tables(program)
+    data = data_tables(program, tables, held, group.schema)
+    decided = deciding_columns(program, held, group.schema)
+    own = {n for n, _, _ in data}
+    kept = {n: t for n, t in tables.items() if n not in own}
+    sums.update({n: checksum(held[n]) for n in decided if n not in sums})
+    kept[DECIDED] = np.array([sums[n] for n in decided], np.uint32)
+    plan = Planned(program.fingerprint, signature, group.failures(program), data, decided)
+    return plan, kept | program.words(group.vocabularies)
+
+
+def data_tables(
+    program: Specialised, tables: Tables, columns: Mapping[str, Any], schema: Schema
+) -> tuple[tuple[str, str, int], ...]:
+    """The tables that are columns of the batch: table, column, number of rows. The words of a result are none: those of
+    traces are others than those of their examples."""
+    arguments = program.argument_columns(schema)
+    named = {n: arguments.get(n, n) for n in tables if not n.startswith(transfer.VOCABULARY)}
+    return tuple((n, named[n], len(tables[n])) for n in named if named[n] in columns)
+
+
+def deciding_columns(program: Specialised, columns: Mapping[str, Any], schema: Schema) -> tuple[str, ...]:
+    """The columns that decide structure, among the leaves."""
+    arguments = program.argument_columns(schema)
+    return tuple(sorted({arguments.get(n, n) for n in program.structure_columns} & columns.keys()))
+
+
+def with_rows(leaf: Any, rows: int) -> Any:
+    """A leaf with another number of rows: those that are cut or added hold nothing."""
+    if leaf.shape[0] == rows:
+        return leaf
+    if leaf.shape[0] > rows:
+        return leaf[:rows]
+    if isinstance(leaf, np.ndarray):
+        return transfer.padded(transfer.canonical(leaf), rows, 0)
+    return jnp.concatenate([leaf, jnp.zeros((rows - leaf.shape[0], *leaf.shape[1:]), leaf.dtype)])

@@ -1,0 +1,228 @@
+"""`f.lower(...).export(path)`: a call's program as a file that runs without the source of its function.
+
+for the devices   the XLA program of the call's size class, for each platform, without machine code of ours
+for the host      the structural slice: it plans examples in the other process, as here
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import numpy as np
+from jax import export as jax_export
+
+from autobatch.call import artifact
+from autobatch.call.arguments import Bound, Raw, Slot, form_key, parts
+from autobatch.call.artifact import Arguments, Description
+from autobatch.call.batches.data import FAILED, raw
+from autobatch.call.prepared import Prepared
+from autobatch.call.results import returned
+from autobatch.call.sharing import ByIdentity, Sharing
+from autobatch.common.targets import PORTABLE, made_for
+from autobatch.compiler import pipeline
+from autobatch.data.spec import PlanSpec
+from autobatch.data.tables import Signature
+from autobatch.errors import BatchError, TargetError
+from autobatch.ir.core import Apply, Function, If, Instruction, Map, Module, Region, walk
+from autobatch.ir.core import For as ForLoop
+from autobatch.ir.core import While as WhileLoop
+from autobatch.ir.ops import Op
+
+PLATFORMS = ("cpu", "cuda", "tpu")
+"""What a program is exported for where nobody says."""
+
+KNOWN = (*PLATFORMS, "rocm")
+
+
+@dataclass(frozen=True)
+class Calling:
+    """What a function says of its arguments: `axes` by parameter, and the names that are `static`."""
+
+    axes: Mapping[str, Any]
+    static: Callable[[], frozenset[str]]
+
+
+def export(
+    path: str | os.PathLike[str],
+    prepared: Prepared,
+    bound: Bound,
+    calling: Calling,
+    platforms: Sequence[str],
+    order: int,
+) -> None:
+    """Write the program of a call. `order`: how often it can be differentiated in reverse."""
+    wanted = (platforms,) if isinstance(platforms, str) else tuple(platforms)
+    if not wanted or any(p not in KNOWN for p in wanted):
+        raise TargetError(f"platforms={platforms!r}: it takes some of {', '.join(map(repr, KNOWN))}")
+    if prepared.is_interpreted:
+        raise BatchError("backend='interpret' runs on the host alone: there is no program of it; export under 'xla'")
+    program, signature = prepared.program, _exact(prepared)
+    tables = {n: t for n, t in prepared.ready.tables.items() if n != FAILED}
+    structure: Any = None
+
+    def run(shared: Sequence[Any], tables: Mapping[str, Any]) -> list[Any]:
+        nonlocal structure
+        leaves, structure = jax.tree.flatten(program.compiled.run(shared, tables, signature, "reverse"))
+        return leaves
+
+    given = jax.tree.map(_shape, (list(prepared.shared), tables))
+    with made_for(PORTABLE):
+        made = jax_export.export(jax.jit(run), platforms=wanted)(*given)
+        written = _serialised(made, order)  # which traces the derivatives
+    numbered = tuple(jax.tree.unflatten(structure, list(range(len(made.out_avals)))))
+    description = _description(prepared, bound, calling, numbered)
+    artifact.write(path, description, written)
+
+
+def _serialised(made: jax_export.Exported, order: int) -> bytes:
+    try:
+        return bytes(made.serialize(vjp_order=order))
+    except ImportError as error:
+        raise BatchError(f"f.export: {error}: pip install 'autobatch[export]'") from None
+
+
+def _exact(prepared: Prepared) -> Signature:
+    """The signature whose capacity is the number of the examples that it is exported with."""
+    assert isinstance(prepared.ready.signature, Signature)
+    return Signature(prepared.examples.count, prepared.ready.signature.capacity)
+
+
+def _shape(x: Any) -> jax.ShapeDtypeStruct:
+    aval = jax.typeof(x)
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+
+
+def _description(prepared: Prepared, bound: Bound, calling: Calling, results: tuple[Any, ...]) -> Description:
+    program, examples = prepared.program, prepared.examples
+    compiled = program.compiled
+    arguments, inside = _arguments(prepared, bound, calling)
+    module = compiled.lowered.module
+    tags = tuple(i for f in module.functions for i in walk(f.region) if isinstance(i, Apply) and i.op.name == "tag")
+    return Description(
+        program.name,
+        arguments,
+        tuple(_host(x) for x in inside),
+        examples.components,
+        examples.schema,
+        _for_the_host(compiled),
+        compiled.request,
+        _exact(prepared),
+        program.numbers,
+        results,
+        returned(compiled.facts.result),  # a program from a file prints nothing
+        compiled.lowered.made,
+        tags,
+        len(compiled.facts.kinds),
+        compiled.sites,
+        program.masks,
+        program.orders,
+        prepared.out_axes,
+        program.key.x64,
+        compiled.facts.lists,
+        compiled.facts.heaps,
+    )
+
+
+def _arguments(prepared: Prepared, bound: Bound, calling: Calling) -> tuple[Arguments, list[Any]]:
+    """How a call looks, and the shared leaves that are no arguments of it: those of `self`, and of free variables."""
+    program = prepared.program
+    static = calling.static()
+    sharing = Sharing(program.name, static)
+    given: list[int] = []
+    kept: list[str] = []
+    keys: list[Any] = []
+    for name, form in bound.forms.items():
+        first, first_key = len(sharing.leaves), len(sharing.keys)
+        for shared in parts(form, Raw):
+            sharing.raw(shared)
+        own = range(first, len(sharing.leaves))
+        if name in calling.axes and (own or any(True for _ in parts(form, Slot))):
+            given += own
+            kept.append(name)
+            keys += sharing.keys[first_key:]
+    if tuple(sharing.types) != program.key.shared:
+        raise BatchError(
+            f"{program.name}: the integers that are static in it changed while it was exported; call f.lower(...) again"
+        )
+    leaves = [*sharing.leaves, *prepared.shared[len(sharing.leaves) :]]
+    return Arguments(
+        tuple((n, bound.signature.parameters[n].kind.name) for n in kept),
+        {n: calling.axes[n] for n in kept},
+        tuple(sorted(static & set(sharing.names) | static & set(kept))),
+        portable(tuple((n, form_key(bound.forms[n])) for n in kept)),
+        portable(tuple(keys)),
+        tuple(sharing.names),
+        tuple(sharing.types),
+        tuple(given),
+        {k: _host(sharing.leaves[k])[()].item() for k in program.deciding},
+        (*sharing.numpy, *prepared.examples.numpy),
+        program.compiled.lowered.asks_numpy,
+    ), [x for k, x in enumerate(leaves) if k not in given]
+
+
+def portable(key: Any) -> str:
+    """A key as text that other processes make of the same containers too."""
+    match key:
+        case tuple():
+            return f"({', '.join(map(portable, key))})"
+        case type():
+            return key.__qualname__
+        case frozenset():
+            return f"{{{', '.join(sorted(map(portable, key)))}}}"
+        case ByIdentity():
+            return repr(key)
+        case _ if callable(key):
+            return str(getattr(key, "__qualname__", type(key).__qualname__))
+        case _:
+            return repr(key)
+
+
+def _host(x: Any) -> Any:
+    if isinstance(x, jax.core.Tracer):
+        raise BatchError("f.export inside jax.jit: its arguments are not known there; call it outside")
+    return np.asarray(raw(x) if isinstance(x, jax.Array) else x)
+
+
+# ---- the structural slice
+
+
+def _for_the_host(compiled: pipeline.Program) -> PlanSpec:
+    """What the planner needs, without what only a device computes: its operations keep their places, but not what
+    they are."""
+    spec = compiled.spec
+
+    def shown(x: Apply) -> Apply:
+        on_host = any(r in spec.on_host or r in spec.numbers for r in x.results)
+        if on_host or not x.results or x.op.name in STRUCTURAL:
+            return x
+        return replace(x, op=Op(x.op.name))
+
+    return replace(spec, module=_mapped(spec.module, shown))
+
+
+STRUCTURAL = frozenset({"load", "item", "make", "adopt", "pack_list", "flatten", "length", "reduce", "check", "bounds"})
+
+
+def _mapped(module: Module, change: Callable[[Apply], Apply]) -> Module:
+    def region(x: Region) -> Region:
+        return replace(x, body=tuple(map(instruction, x.body)))
+
+    def instruction(x: Instruction) -> Instruction:
+        match x:
+            case Apply():
+                return change(x)
+            case If():
+                return replace(x, then=region(x.then), orelse=region(x.orelse))
+            case WhileLoop():
+                return replace(x, condition=region(x.condition), body=region(x.body))
+            case ForLoop() | Map():
+                return replace(x, body=region(x.body))
+            case _:
+                return x
+
+    functions: tuple[Function, ...] = tuple(replace(f, region=region(f.region)) for f in module.functions)
+    return replace(module, functions=functions)

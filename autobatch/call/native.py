@@ -1,0 +1,241 @@
+"""A call of a function that is machine code as a whole: no plan and no tables, arrays in and arrays out.
+
+Arrays of JAX come back where one of them goes in, else arrays of NumPy. What JAX traces is no array: then the program
+runs as XLA runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from autobatch.backends.cuda.arrays import DeviceArray
+from autobatch.backends.cuda.running import ones
+from autobatch.backends.interface import FunctionCode, FunctionProgram, Place
+from autobatch.backends.llvm.lanes.tensors import KEY
+from autobatch.call import on_gpu
+from autobatch.call.arguments import Bound
+from autobatch.call.batches.data import Examples, raw
+from autobatch.call.batches.groups import ARGUMENT, Tables
+from autobatch.call.containers import leaves, with_leaves
+from autobatch.call.results import texts_of
+from autobatch.call.specialise import Program, parameters
+from autobatch.compiler.choice import Call, use_of
+from autobatch.compiler.computed import ArrayResult, Result, StructureResult
+from autobatch.data import word_tables
+from autobatch.data.schema import WORDS, ColumnInput, Schema
+from autobatch.ir.handing_over import as_jax
+from autobatch.ir.jax_compat import to_device
+from autobatch.ir.types import INT, Array, List, Ref
+from autobatch.options import Options
+
+ARRAYS = (np.ndarray, jax.Array, DeviceArray)
+
+
+def operands(
+    program: Program, examples: Examples, shared: Sequence[Any], runs: bool, traced: bool = False
+) -> list[Any] | None:
+    """What the code reads: shared inputs, what comes with the examples, then batched ones. None where the call is not
+    its own: it is to do more than run, the program is no machine code, or JAX traces it (`traced`: also then)."""
+    if program.key.backend != "cuda":
+        on_gpu.refuse(program.name, program.key.backend, (*shared, *examples.arrays.values()))
+    if program.compiled.native is None or not runs:
+        return None
+    if _is_traced(examples) and not traced:
+        return None
+    given = [raw(x) if hasattr(x, "dtype") else x for x in shared]
+    found = [*given, *_of_examples(program, examples), *_batched(program, examples)]
+    return None if _traced(found) and not traced else found
+
+
+def _traced(xs: Iterable[Any]) -> bool:
+    return any(isinstance(x, jax.core.Tracer) for x in xs)
+
+
+def shares_traced(bound: Bound) -> bool:
+    """Does JAX trace an argument that all examples share?"""
+    return _traced(leaves([r.value for r in bound.shared], ARRAYS))
+
+
+def _is_traced(examples: Examples) -> bool:
+    """Does JAX trace columns of packed examples?"""
+    return bool(examples.width) and examples.leaves is not None and _traced(examples.leaves[0].columns.values())
+
+
+def _of_examples(program: Program, examples: Examples) -> Iterator[Any]:
+    """The columns that the program reads, and where strings stand in the vocabularies."""
+    assert program.compiled.native is not None
+    words = dict[str, dict[Any, int]]()
+    for x in program.compiled.native.inputs:
+        if isinstance(x, ColumnInput) and x.name.startswith(WORDS):
+            yield word_tables.column(program.extended(_vocabularies(examples)).get("str", ()), x.name)
+            continue
+        if isinstance(x, ColumnInput):
+            yield examples.column(x.name)
+            continue
+        if x.vocabulary not in words:
+            known = program.extended(_vocabularies(examples))
+            words[x.vocabulary] = {w: k for k, w in enumerate(known[x.vocabulary])}
+        yield np.int32(words[x.vocabulary].get(x.value, -1))
+
+
+def columns_read(program: Program, schema: Schema) -> list[tuple[str, bool]] | None:
+    """The columns that are the operands of a function of packed examples alone, behind those that are shared, and of
+    which it reads a row for each example. None where others are."""
+    inputs = program_of(program).inputs
+    if any(not isinstance(x, ColumnInput) or x.name.startswith(WORDS) for x in inputs):
+        return None
+    if any(c.array for c in program.components):
+        return None
+    columns = [(x.name, False) for x in inputs if isinstance(x, ColumnInput)]
+    return columns + [(name, True) for name in program.argument_columns(schema).values()]
+
+
+def _batched(program: Program, examples: Examples) -> Iterator[Any]:
+    """A column for each parameter of the entry."""
+    packed = program.argument_columns(examples.schema)
+    for k, (position, component) in enumerate(parameters(program.components)):
+        if component.array:
+            yield raw(examples.arrays[k])
+            continue
+        for table in range(position, position + 1 + component.optional):
+            yield examples.column(packed[f"#argument{table}"])[: examples.count]
+
+
+SOMEWHERE = Place()
+
+
+def program_of(program: Program) -> FunctionProgram:
+    """The code of a function that is such code as a whole."""
+    assert program.compiled.native is not None
+    return program.compiled.native
+
+
+Moved = tuple[str, Any]
+"""What a derivative is by: ("shared", the number of an input), ("batched", that of a leaf), ("column", a name)."""
+
+
+def places(program: Program, schema: Schema, shared: int) -> dict[Moved, int]:
+    """Where what the code reads is among its operands, behind the first `shared`."""
+    inputs = program_of(program).inputs
+    found: dict[Moved, int] = {("shared", k): k for k in range(shared)}
+    found |= {("column", x.name): shared + k for k, x in enumerate(inputs) if isinstance(x, ColumnInput)}
+    behind = shared + len(inputs)
+    found |= {("batched", k): behind + at for k, (at, _) in enumerate(parameters(program.components))}
+    of_arguments = program.argument_columns(schema).items()
+    return found | {("column", name): behind + int(table.removeprefix(ARGUMENT)) for table, name in of_arguments}
+
+
+def gradient_of(program: Program, output: int, wrt: Sequence[int]) -> FunctionCode | None:
+    """The derivative of result `output` by some operands; None where there is no machine code for it."""
+    compiled, key = program_of(program), (output, tuple(wrt))
+    with nullcontext() if key in compiled.gradients else program.compiling("the derivative's machine code"):
+        return compiled.gradient(*key)
+
+
+_ONES: dict[Any, Any] = {}
+"""Arrays of ones, of which calls read as many as they need."""
+MOST_ONES = 1 << 22
+
+
+def ones_of(count: int, dtype: Any) -> Any:
+    """So many ones, which nobody writes to."""
+    held = _ONES.get(dtype)
+    if held is None or len(held) < count:
+        held = np.ones(max(count, 64), dtype)
+        held.flags.writeable = False
+        if count <= MOST_ONES:
+            _ONES[dtype] = held
+    return held[:count]
+
+
+def weights(given: Sequence[Any], status: Any, dtype: Any, wrong: bool, place: Place) -> Any:
+    """One for each example, zero for those that have failed; where the arrays of a call are."""
+    if isinstance(status, DeviceArray) and not wrong:
+        return ones(status, dtype, place.stream)
+    return np.asarray(np.asarray(status) == 0, dtype) if wrong else ones_of(len(status), dtype)
+
+
+def results(program: Program, arrays: Sequence[Any], failed: Any = None) -> list[Result]:
+    """What the program has computed, as XLA would have given it. `failed`: examples whose results are blank."""
+    texts = texts_of(program.result) if failed is not None else ()
+    dtypes = [r.dtype for r in program_of(program).results]
+    kinds = program.kinds
+    made: list[Result] = []
+    for k, (x, dtype) in enumerate(zip(arrays, dtypes, strict=True)):
+        kind = kinds[k] if k < len(kinds) else INT
+        held = x if isinstance(kind, Array) else np.asarray(x, np.int32)  # rows are put together on the host
+        if failed is not None and not isinstance(held, DeviceArray):  # what stays on a GPU is zero there already
+            held[failed] = -1 if isinstance(kind, Ref | List) or k in texts else 0
+        array = isinstance(kind, Array) or held.ndim == 2  # of strings their letters
+        made.append(ArrayResult(_typed(held, dtype)) if array else StructureResult(held, kind))
+    return made
+
+
+def words(program: Program, examples: Examples) -> Tables:
+    """The vocabularies of strings and members of enums among the results."""
+    return program.words(_vocabularies(examples)) if program.returned_words else {}
+
+
+def _vocabularies(examples: Examples) -> Mapping[str, tuple[Any, ...]]:
+    return examples.on_host().vocabularies if examples.width else {}
+
+
+def _typed(x: Any, dtype: str) -> Any:
+    return jax.random.wrap_key_data(_of_jax(x)) if dtype == KEY else x
+
+
+def backend_for(examples: Examples, shared: Sequence[Any], runs: bool, derives: bool, options: Options) -> str:
+    """What a call takes for which nobody asked a back end: a `Use` is machine code, if it pays. Not where JAX moves
+    arguments of the call, nor where it was said how XLA is to run loops or products."""
+    if on_gpu.any_of((*examples.arrays.values(), *shared)):
+        return "cuda"
+    free = options.loops == "auto" and options.products == "auto" and examples.unfit is None
+    platform = jax.default_backend()
+    call = Call(
+        runs and free,
+        derives,
+        examples.structure is not None,
+        examples.count,
+        examples.kept,
+        all(isinstance(c.type, Array) for c in examples.components),
+        _is_traced(examples) or _traced(leaves(list(shared), ARRAYS)),
+        platform,
+        platform == "gpu" and on_gpu.is_there(),
+    )
+    return use_of(call) or "xla"
+
+
+def as_given(result: Any, given: Sequence[Any], of_jax: bool = False) -> Any:
+    """The result with arrays of the kind that the operands are of; or of JAX's in any case."""
+    if isinstance(result, np.ndarray) and not isinstance(result, ARRAYS[1:]):
+        return as_jax(result) if of_jax or any(isinstance(x, jax.Array) for x in given) else result
+    if type(result) is list and all(type(x) is np.ndarray for x in result):
+        return as_arrays(result, given, of_jax)
+    all_of_them = list(leaves(result, ARRAYS))
+    found = list({id(x): x for x in all_of_them}.values())  # what parts of a result have in common stays one array
+    if not of_jax and not any(isinstance(x, jax.Array) for x in given):
+        made = [_numpy(x) for x in found]
+    else:
+        made = [_of_jax(x) for x in found] if any(isinstance(x, DeviceArray) for x in found) else as_jax(found)
+    of = {id(x): y for x, y in zip(found, made, strict=True)}
+    return with_leaves(result, (of[id(x)] for x in all_of_them), ARRAYS)
+
+
+def as_arrays(xs: Sequence[Any], given: Sequence[Any], of_jax: bool) -> Sequence[Any]:
+    """As `as_given`, of arrays of NumPy."""
+    return [to_device(x) for x in xs] if of_jax or any(isinstance(x, jax.Array) for x in given) else xs
+
+
+def _of_jax(x: Any) -> Any:
+    return jnp.from_dlpack(x) if isinstance(x, DeviceArray) else jnp.asarray(x)
+
+
+def _numpy(x: Any) -> Any:
+    is_key = hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+    return np.asarray(x) if isinstance(x, jax.Array) and not is_key else x

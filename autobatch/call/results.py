@@ -1,0 +1,348 @@
+"""From what a program computes to what a batched call returns, and from there to Python objects.
+
+template                          batched result
+Output(0, float32[])          ->  array [B]
+Container("tuple", ...)       ->  the same container of results
+list of numbers               ->  Ragged(values, offsets)
+class instance, tag, None ... ->  Batch: the columns of one object an example
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any, assert_never
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from autobatch.backends.cuda.arrays import DeviceArray
+from autobatch.call.arguments import is_leaf
+from autobatch.call.assembly import Assembler
+from autobatch.call.blueprints import Objects, show, show_notes
+from autobatch.call.outcome import Outcome, Result
+from autobatch.compiler.computed import ArrayResult, RaggedResult, StructureResult
+from autobatch.data.ragged import Ragged
+from autobatch.data.returned import element_type
+from autobatch.errors import DESCRIBED, BatchError, Failure
+from autobatch.frontend.types.statics import make_object
+from autobatch.ir.printed import Notes, Printed
+from autobatch.ir.template import Container, Fixed, Maybe, Output, Pointer, Rows, Template
+from autobatch.ir.types import Array, Tag
+
+
+@jax.tree_util.register_pytree_with_keys_class
+@dataclass(frozen=True, eq=False)
+class Failures:
+    """The second result under `on_error="mask"`. `failed` is bool[B]; `details` describe the first hundred of those
+    that are known on the host: none under `jax.jit`. As text it says how many there are, and what the first are."""
+
+    failed: Any
+    details: tuple[Failure, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "details", tuple(self.details[:DESCRIBED]))
+
+    def __str__(self) -> str:
+        try:
+            failed = np.asarray(self.failed)
+        except jax.errors.TracerArrayConversionError:
+            return repr(self)
+        return "\n".join([f"{int(failed.sum())} of {failed.size} examples failed", *map(str, self.details[:5])])
+
+    def __iter__(self) -> Any:
+        return iter(self.details)
+
+    def tree_flatten_with_keys(self) -> tuple[tuple[tuple[Any, Any], ...], tuple[Failure, ...]]:
+        return ((jax.tree_util.GetAttrKey("failed"), self.failed),), ()
+
+    @classmethod
+    def tree_unflatten(cls, details: tuple[Failure, ...], children: tuple[Any]) -> Failures:
+        return cls(children[0], details)
+
+
+def without_failed(outcome: Outcome, failed: Any, template: Template) -> Outcome:
+    """The same outcome with zero in the rows of failed examples; None where they would be objects of any structure."""
+    texts = texts_of(template)
+
+    def cleared(held: Result, number: int) -> Result:
+        match held:
+            case StructureResult(rows=rows) if number in texts:
+                return replace(held, rows=jnp.where(failed, -1, rows))
+            case ArrayResult(values=values):
+                return ArrayResult(_zeroed(values, failed))
+            case StructureResult(rows=rows, type=type):
+                return replace(held, rows=jnp.where(failed, 0 if isinstance(type, Tag) else -1, rows))
+            case RaggedResult():
+                return held  # a failed example has no rows
+            case _:
+                assert_never(held)
+
+    return replace(outcome, results=[cleared(r, k) for k, r in enumerate(outcome.results)])
+
+
+def texts_of(template: Template) -> set[int]:
+    """The results that are texts of objects."""
+    match template:
+        case Container(cls=cls, children=(Output(index=index), *_)) if cls is Objects:
+            return {index}
+        case Container(children=children):
+            return set().union(*map(texts_of, children))
+        case _:
+            return set()
+
+
+def returned(template: Template) -> Template:
+    """What a function returns, without what it prints."""
+    return template.children[0] if isinstance(template, Container) and template.cls is Printed else template
+
+
+def poisoned(outcome: Outcome, stale: Any) -> Outcome:
+    """The same outcome with NaN for floats where the plan is stale: no wrong number leaves the computation."""
+
+    def marked(held: Result) -> Result:
+        if not isinstance(held, ArrayResult) or not jnp.issubdtype(held.values.dtype, jnp.floating):
+            return _behind(held, stale)
+        return ArrayResult(jnp.where(stale, np.asarray(np.nan, held.values.dtype), held.values))
+
+    return replace(outcome, results=[marked(r) for r in outcome.results])
+
+
+def without_numbers(outcome: Outcome, failed: Any) -> Outcome:
+    """The same outcome with NaN for the floats of failed examples."""
+    return replace(outcome, results=[marked(r, failed) for r in outcome.results])
+
+
+def marked(held: Result, failed: Any) -> Result:
+    """A result with NaN for the floats of failed examples, which nobody has without the check."""
+    if not isinstance(held, ArrayResult) or not jnp.issubdtype(held.values.dtype, jnp.floating):
+        return _behind(held, failed)
+    mask = failed.reshape(-1, *(1,) * (held.values.ndim - 1))
+    return ArrayResult(jnp.where(mask, np.asarray(np.nan, held.values.dtype), held.values))
+
+
+def _behind(held: Result, check: Any) -> Result:
+    """The same result, which nobody has without a check: where JAX compiles, what no result needs is not computed."""
+    if not isinstance(held, ArrayResult) or not isinstance(check, jax.core.Tracer):
+        return held
+    if jnp.issubdtype(held.values.dtype, jax.dtypes.extended):
+        return held
+    values, _ = jax.lax.optimization_barrier((held.values, check))
+    return ArrayResult(values)
+
+
+def _zeroed(values: Any, failed: Any) -> Any:
+    if jnp.issubdtype(values.dtype, jax.dtypes.extended):
+        return values
+    return jnp.where(failed.reshape(-1, *(1,) * (values.ndim - 1)), jnp.zeros((), values.dtype), values)
+
+
+_printed: ContextVar[bool] = ContextVar("printed", default=False)
+
+
+@contextmanager
+def printed() -> Iterator[None]:
+    """Within, results are put together without printing: their lines have been printed."""
+    token = _printed.set(True)
+    try:
+        yield
+    finally:
+        _printed.reset(token)
+
+
+def build(template: Template, outcome: Outcome, out_axes: Any = 0) -> Any:
+    """The result of a batched call."""
+    match template:
+        case Output() if not is_structure(template, outcome.results[template.index]):
+            return _numbers(template, outcome, out_axes)
+        case Container(kind="tuple" | "namedtuple" | "dict" | "pytree"):
+            axes = _prefix(out_axes, template, outcome.function)
+            parts = [build(t, outcome, a) for t, a in zip(template.children, axes, strict=True)]
+            return _container(template, parts)
+        case Container(kind="object", cls=cls, children=(result, lines)) if cls is Printed:
+            made = build(result, outcome, out_axes)
+            if _printed.get():
+                return made
+            if isinstance(lines, Container) and lines.cls is not None and issubclass(lines.cls, Notes):
+                show_notes(
+                    lines.cls.lines, [None if isinstance(x, Fixed) else build(x, outcome) for x in lines.children]
+                )
+            else:
+                show(build(lines, outcome))
+            return made
+        case Container(kind="object", cls=cls) if cls is not None and is_registered(cls):
+            axes = _prefix(out_axes, template, outcome.function)
+            parts = [build(t, outcome, a) for t, a in zip(template.children, axes, strict=True)]
+            return make_object(cls, dict(zip(template.keys, parts, strict=True)))
+        case Container(kind="list"):
+            _no_axis(out_axes, outcome.function, "a list")
+            return _written_out(template, outcome)
+        case Rows(element=element, length=length, is_tuple=is_tuple):
+            _no_axis(out_axes, outcome.function, "a list")
+            held = outcome.results[length]
+            assert isinstance(held, RaggedResult)
+            return Ragged(build(element, outcome.inside(held)), held.offsets, is_tuple)
+        case Fixed(value=value):
+            return _fixed(value, outcome, out_axes)
+        case Output() | Container() | Maybe() | Pointer():
+            _no_axis(out_axes, outcome.function, "structure")
+            return Assembler(outcome).batch(template)
+        case _:
+            assert_never(template)
+
+
+def holds_arrays(template: Template) -> bool:
+    """Is a result arrays of numbers alone, and containers of these?"""
+    match template:
+        case Output(type=type):
+            return isinstance(type, Array)
+        case Container(kind="tuple" | "namedtuple" | "dict" | "pytree", children=children):
+            return all(map(holds_arrays, children))
+        case _:
+            return False
+
+
+def of_arrays(template: Template, arrays: Sequence[Any]) -> Any:
+    """Such a result with axis 0 in front, without a look at what else a result may be: its call is one whose time
+    counts."""
+    if isinstance(template, Output):
+        return arrays[template.index]
+    assert isinstance(template, Container)
+    return _container(template, [of_arrays(t, arrays) for t in template.children])
+
+
+def is_structure(template: Output, held: Result) -> bool:
+    """Is a result rows of structure, or words that are numbers?"""
+    words = isinstance(element_type(template.type), Tag)
+    return isinstance(held, StructureResult) or (words and isinstance(held, ArrayResult))
+
+
+def _fixed(value: Any, outcome: Outcome, out_axes: Any) -> Any:
+    """A result that is known without any example."""
+    known = isinstance(value, (str, enum.Enum, bool, int, float, complex, np.ndarray))
+    if value is None or not known or out_axes is None:
+        return value
+    if isinstance(value, (str, enum.Enum)):
+        _no_axis(out_axes, outcome.function, "structure")
+        return Assembler(outcome).batch(Fixed(value))
+    try:
+        whole = jnp.asarray(value)
+    except OverflowError:
+        raise BatchError(
+            f"{outcome.function}: the result {value} does not fit into an int of JAX; write it as a float, or turn on "
+            "jax_enable_x64"
+        ) from None
+    return _placed(jnp.broadcast_to(whole, (outcome.count, *whole.shape)), out_axes, outcome.function)
+
+
+_registered: dict[type, bool] = {}
+
+
+def is_registered(cls: type) -> bool:
+    """Are instances of a class pytrees to JAX?"""
+    if cls not in _registered:
+        try:
+            instance: Any = object.__new__(cls)
+            _registered[cls] = not is_leaf(jax.tree.structure(instance, is_leaf=lambda x: x is not instance))
+        except AttributeError:
+            _registered[cls] = True  # JAX looked for fields that the empty instance has not
+    return _registered[cls]
+
+
+def _numbers(template: Output, outcome: Outcome, out_axes: Any) -> Any:
+    held = outcome.results[template.index]
+    match held:
+        case ArrayResult(values=values):
+            if out_axes is None:
+                return _once(template, values, outcome)
+            return _placed(values, out_axes, outcome.function)
+        case RaggedResult():
+            _no_axis(out_axes, outcome.function, "a list")
+            return Ragged(build(template, outcome.inside(held)), held.offsets)
+        case StructureResult():
+            raise AssertionError("structure is assembled")
+        case _:
+            assert_never(held)
+
+
+def _once(template: Output, values: Any, outcome: Outcome) -> Any:
+    if (span := outcome.reached(template.index)) is not None:
+        excerpt = f"\n{held}" if (held := span.excerpt()) else ""
+        raise BatchError(
+            f"{span}: {outcome.function}: out_axes=None returns a result once, but this one depends on a batched "
+            f"argument; give it the axis 0{excerpt}"
+        )
+    if outcome.count == 0:
+        raise BatchError(f"{outcome.function}: out_axes=None needs at least one example to compute the result")
+    return values[0]
+
+
+def _placed(values: Any, axis: Any, function: str) -> Any:
+    if isinstance(axis, bool) or not isinstance(axis, int):
+        raise BatchError(f"{function}: out_axes gives an array the entry {axis!r}; it takes an int or None")
+    if not -values.ndim <= axis < values.ndim:
+        raise BatchError(f"{function}: out_axes={axis} does not exist in a result of {values.ndim} axes")
+    if axis == 0:
+        return values
+    return values.with_axis(0, axis) if isinstance(values, DeviceArray) else jnp.moveaxis(values, 0, axis)
+
+
+def _no_axis(axis: Any, function: str, what: str) -> None:
+    if axis != 0 or isinstance(axis, bool):
+        raise BatchError(f"{function}: out_axes is {axis!r} for a result that is {what}; it can be 0 only")
+
+
+def _prefix(axes: Any, template: Container, function: str) -> list[Any]:
+    """One entry of out_axes for each child of a container."""
+    if axes is None or isinstance(axes, int):
+        return [axes] * len(template.children)
+    if template.kind == "dict":
+        fits = isinstance(axes, dict) and axes.keys() == set(template.keys)
+        parts = [axes[k] for k in template.keys] if fits else []
+    else:
+        parts = jax.tree.leaves(axes, is_leaf=lambda x: x is not axes)
+        fits = len(parts) == len(template.children) and _is_like(axes, template)
+    if not fits:
+        raise BatchError(
+            f"{function}: out_axes={axes!r} is not a prefix of the result, a {template.kind} of "
+            f"{len(template.children)}"
+        )
+    return parts
+
+
+def _is_like(axes: Any, template: Container) -> bool:
+    """Is it a container of that kind? A tuple or list may stand for a tuple or NamedTuple."""
+    if template.kind in ("tuple", "namedtuple") and type(axes) in (tuple, list):
+        return True
+    return (template.cls is None and template.kind == "pytree") or type(axes) is template.cls
+
+
+def _container(template: Container, parts: list[Any]) -> Any:
+    match template.kind:
+        case "tuple":
+            return tuple(parts)
+        case "dict":
+            return dict(zip(template.keys, parts, strict=True))
+        case "namedtuple":
+            assert template.cls is not None
+            return template.cls(*parts)
+        case _:
+            return jax.tree.unflatten(template.treedef, parts)
+
+
+def _written_out(template: Container, outcome: Outcome) -> Ragged:
+    """`return [h, c]`: as many elements in every example, woven into one column."""
+    parts = [build(c, outcome, 0) for c in template.children]
+    length, count = len(parts), outcome.count
+    if not parts:  # the type of the elements is unknown: there are none
+        return Ragged(jnp.zeros(0), jnp.zeros(count + 1, jnp.int32))
+
+    def woven(*columns: Any) -> Any:
+        rows = jnp.stack(columns, axis=1)
+        return rows.reshape(count * length, *rows.shape[2:])
+
+    return Ragged(jax.tree.map(woven, *parts), outcome.firsts * length)

@@ -1,0 +1,312 @@
+"""Control: what computed numbers decide is operations, what structure decides stays.
+
+    arenas -> masks -> statuses -> uniform loops -> loops to functions -> indices -> structure -> stack,
+    and again from masks
+
+`masked` is the first two alone: all that a back end needs which runs whole functions, where nothing recurses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from autobatch.backends.llvm.whole.region import of_kernels
+from autobatch.common import progress
+from autobatch.compiler.choice import WHOLE
+from autobatch.data.schema import Schema
+from autobatch.errors import UnsupportedError
+from autobatch.frontend.memory.heap import CompilesInMemory
+from autobatch.ir.blocks import Site
+from autobatch.ir.core import Call, For, Module, Value, While, regions, walk
+from autobatch.ir.masked import Allowed
+from autobatch.ir.printer import print_module
+from autobatch.ir.template import Integers
+from autobatch.ir.verifier import verify
+from autobatch.options import Options
+from autobatch.passes.analysis.device import device_values
+from autobatch.passes.analysis.fallible import fallible_reads
+from autobatch.passes.analysis.structure import Structure, analyse
+from autobatch.passes.control.indices import keep_known_bounds
+from autobatch.passes.control.kinds import loops_to_functions
+from autobatch.passes.control.masks import Masked, mask_numeric_control, take_gradients
+from autobatch.passes.control.obstacles import Obstacle
+from autobatch.passes.control.on_device import numbers_of, run_on_device
+from autobatch.passes.control.refuse import (
+    TracedDecidesError,
+    refuse_made_strings,
+    refuse_numeric_control,
+    refuse_wide_constants,
+    refuse_wide_constants_alone,
+)
+from autobatch.passes.control.stack import Limits, Repeats, use_stack
+from autobatch.passes.control.status import cut_off, hand_up_statuses
+from autobatch.passes.control.uniform_loops import Turns, fuse_uniform_loops
+from autobatch.passes.memory.arena_lists import decided_by_device
+from autobatch.passes.memory.arenas import left_to_traces, lists_in_arenas
+from autobatch.passes.memory.chosen_rows import objects_as_rows
+from autobatch.passes.simplify.cse import eliminate_common
+from autobatch.passes.simplify.inline import recursive_functions
+from autobatch.passes.strings.spelling import strings_as_letters
+from autobatch.passes.strings.texts_in_front import texts_in_front
+from autobatch.passes.strings.words import words_as_numbers
+from autobatch.source import Span
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What passes are told about a program. `traced`: parameters of the entry whose values only the device knows, and
+    their names; `masks`: what examples that fail have computed reaches no derivative; `cached`: the places of functions
+    whose decorator `functools.cache` was left out."""
+
+    passes: Passes
+    schema: Schema
+    options: Options
+    traced: Mapping[int, str]
+    integers: Integers
+    masks: bool
+    cached: frozenset[Span] = frozenset()
+
+    @property
+    def known(self) -> frozenset[int]:
+        """The shared inputs that the host may be told."""
+        return frozenset(self.integers.known)
+
+    @property
+    def on_device(self) -> frozenset[int]:
+        """The parameters that only the device knows."""
+        return frozenset(self.traced)
+
+    @property
+    def alone(self) -> bool:
+        """Does the host know no number at all?"""
+        return self.options.backend in WHOLE
+
+    @property
+    def allowed(self) -> Allowed:
+        options = self.options
+        refill = None if options.refill == "auto" else bool(options.refill)
+        return Allowed(options.max_iterations, options.states, options.counted_turns, refill)
+
+
+Made = TypeVar("Made")
+
+
+def remembering(run: Callable[[frozenset[Span]], Made]) -> Made:
+    """What passes make of a function, which is lowered with dicts of the results of functions under `functools.cache`
+    where these would run as often as they are called: the places of those are given."""
+    remembered = frozenset[Span]()
+    while True:
+        try:
+            return run(remembered)
+        except Repeats as more:
+            remembered |= more.places
+
+
+def planned(module: Module, asked: Asked) -> Control:
+    """Passes 5 to 10. Where they refuse what numbers decide, the lists that recursions hand on get memory too, then
+    objects that numbers choose are numbers of rows, and then all that stand in what numbers decide."""
+    try:
+        return _with_memory(module, asked)
+    except TracedDecidesError:  # that it is known is better than any program for all its values
+        raise
+    except UnsupportedError as refusal:
+        for wide in (False, True):
+            try:
+                rows = objects_as_rows(module, asked.schema, partial(_device, module, asked), wide)
+                if rows is not None:
+                    return _with_memory(asked.passes.after("chosen", eliminate_common(rows)), asked)
+            except UnsupportedError:
+                pass
+        raise refusal from None
+
+
+def _with_memory(module: Module, asked: Asked) -> Control:
+    try:
+        return control(with_arenas(module, asked), asked)
+    except UnsupportedError as refusal:
+        handed = bool(recursive_functions(module))
+        for device in (_device, _device_of_loops) if handed else (_device_of_loops,):
+            with suppress(UnsupportedError):
+                return control(with_arenas(module, asked, handed, device), asked)
+        raise refusal from None
+
+
+def _device(module: Module, asked: Asked, left: frozenset[Value]) -> frozenset[Value]:
+    """The values that only the device knows, where those given are such."""
+    return device_values(module, asked.on_device, asked.known, left)
+
+
+def _device_of_loops(module: Module, asked: Asked, left: frozenset[Value]) -> frozenset[Value]:
+    """The same where all is such that loops give in which computed numbers decide anything: such a loop may become one
+    operation (`masks.py`), with the integers of memory that it carries."""
+    loops = [i for f in module.functions for i in walk(f.region) if isinstance(i, For | While)]
+    while True:
+        found = _device(module, asked, left)
+        given = {
+            r for i in loops if any(decided_by_device(j, found) for r in regions(i) for j in walk(r)) for r in i.results
+        }
+        if given <= found:
+            return found
+        left = left | given
+
+
+Device = Callable[[Module, Asked, frozenset[Value]], frozenset[Value]]
+
+
+def with_arenas(module: Module, asked: Asked, handed: bool = False, known: Device = _device) -> Module:
+    """A module with memory for the lists that computed numbers decide. `handed`: as in `lists_of_numbers`; `known`:
+    which values only the device knows."""
+    capacity = asked.options.list_capacity
+    module = asked.passes.after("letters", with_letters(module, asked))
+    module = asked.passes.after("words", words_as_numbers(module, partial(_device, module, asked)))
+    device = partial(known, module, asked)
+    if asked.options.trace and (left := left_to_traces(module, device)) is not None:
+        raise CompilesInMemory.because(left)
+    made = lists_in_arenas(module, asked.schema, device, capacity, alone=False, checked=False, handed=handed)
+    return asked.passes.after("arenas", made)
+
+
+def with_letters(module: Module, asked: Asked) -> Module:
+    """A module with lists of code points in the place of strings that computed numbers put together."""
+    capacity = asked.options.list_capacity
+    if not asked.alone:
+        module = texts_in_front(module)
+    return strings_as_letters(module, partial(_device, module, asked), capacity, asked.alone)
+
+
+def with_arenas_alone(module: Module, asked: Asked, checked: bool) -> Module:
+    """A module of which no host looks at any number, with memory for the lists that it makes. `checked`: are reads that
+    can fail behind checks already?"""
+    numbers, capacity = numbers_of(module), asked.options.list_capacity
+    try:
+        made = lists_in_arenas(module, asked.schema, lambda _: numbers, capacity, alone=True, checked=checked)
+    except UnsupportedError as error:
+        raise (of_kernels(error) if asked.options.backend == "cuda" else error) from error
+    return asked.passes.after("arenas", made)
+
+
+class StaysOnHost(Exception):
+    """What floats of the examples decide cannot leave the host: something else depends on it."""
+
+
+class Whole(NamedTuple):
+    """Functions whose control on computed numbers is operations, and whose loops still are loops. `sites`: what the
+    last result of the entry says that an example has failed with, where there is one; `cut`: are rows that fail cut
+    off from the others?"""
+
+    module: Module
+    sites: tuple[Site, ...]
+    cut: bool
+    found: Masked
+    before: Module
+    """The functions when control still was control, derivatives that they take of it one operation each."""
+    obstacles: Mapping[Span, Obstacle]
+
+
+def masked(module: Module, asked: Asked, floats: bool) -> Whole:
+    """Control on computed numbers as operations under masks. `floats`: as in `control`."""
+    passes, reads = asked.passes, partial(fallible_reads, schema=asked.schema)
+    unknown = asked.integers.unknown
+    module, left = take_gradients(module, reads, asked.on_device, asked.known, asked.allowed, asked.schema, asked.alone)
+    module = passes.after("gradients", module)
+    found = mask_numeric_control(
+        module, reads, asked.on_device, asked.known, asked.allowed, asked.schema, floats, unknown, asked.alone
+    )
+    if found.moved and found.ahead:
+        raise StaysOnHost
+    whole, sites = hand_up_statuses(passes.after("masks", found.module))
+    if cut := found.ahead or (asked.masks and bool(sites)):
+        whole = passes.after("cut", cut_off(whole))
+    return Whole(whole, sites, cut, found, module, {**found.obstacles, **left})
+
+
+class Control(NamedTuple):
+    """Functions whose control is known to the host, but for what is one operation under a mask, or a program of blocks;
+    facts about them, and the reads that can fail."""
+
+    functions: Module
+    facts: Structure
+    fallible: frozenset[Value]
+    turns: Turns
+    whole: Whole
+
+
+def control(module: Module, asked: Asked) -> Control:
+    """Passes 6 to 10. Loops that floats of the examples end run on the device, where the rest of the program can do
+    without what the host would know of them."""
+    if asked.alone:
+        module = asked.passes.after("on-device", run_on_device(module))
+    try:
+        return _control(module, asked, floats=True)
+    except StaysOnHost:
+        return _control(module, asked, floats=False)
+
+
+def _control(module: Module, asked: Asked, floats: bool) -> Control:
+    passes, options, known, on_device = asked.passes, asked.options, asked.known, asked.on_device
+    moved = False
+    try:
+        while True:
+            whole = masked(module, asked, floats)
+            module, moved = whole.before, whole.found.moved
+            fused, turns = fuse_uniform_loops(whole.module, asked.integers.known, asked.allowed.counted)
+            fused = passes.after("uniform-loops", fused)
+            functions, fallible = loops_to_functions(fused, fallible_reads(fused, schema=asked.schema))
+            functions = passes.after("functions", functions)
+            functions = passes.after(
+                "indices", keep_known_bounds(functions, partial(analyse, functions, on_device, known), known)
+            )
+            facts = analyse(functions, on_device, known)
+            limits = Limits(options.max_depth, options.max_steps)
+            stacked = use_stack(module, functions, facts, limits, asked.cached, asked.alone)
+            if stacked is None:
+                break
+            if moved:
+                raise StaysOnHost
+            module = passes.after("stack", stacked)
+        refuse_made_strings(functions)
+        refuse_numeric_control(functions, facts, asked.integers.unknown, asked.traced, whole.obstacles)
+        refuse_wide_constants(functions, facts)
+    except UnsupportedError as error:
+        if moved:
+            raise StaysOnHost from error
+        raise
+    return Control(functions, facts, fallible, turns, whole)
+
+
+def whole_of(module: Module, asked: Asked) -> tuple[Whole, Control | None]:
+    """What a back end runs that runs whole functions; and all of `control`, where that was needed to find out."""
+    if any(isinstance(i, Call) for f in module.functions for i in walk(f.region)):
+        refuse_wide_constants_alone(module)
+        found = control(module, asked)
+        return found.whole, found
+    ready = asked.passes.after("on-device", run_on_device(module))
+    refuse_wide_constants_alone(ready)
+    try:
+        return masked(ready, asked, True), None
+    except StaysOnHost:
+        return masked(ready, asked, False), None
+
+
+class Passes:
+    """Verifies and dumps after every pass, where the options ask for it."""
+
+    def __init__(self, options: Options) -> None:
+        self.options, self.number = options, 0
+
+    def after(self, name: str, module: Module) -> Module:
+        if self.options.verify:
+            verify(module)
+        self.write(name, lambda: print_module(module))
+        return module
+
+    def write(self, name: str, text: Callable[[], str]) -> None:
+        progress.at(name)
+        self.number += 1
+        if self.options.dump is not None:
+            self.options.dump.mkdir(parents=True, exist_ok=True)
+            (self.options.dump / f"{self.number:02}-{name}.txt").write_text(text())

@@ -1,0 +1,333 @@
+"""Programs of machine code between runs of Python: what a call needs of one, and by what it is found again.
+
+    key      what is known before lowering: the function, the types of its arguments, static values, options, versions,
+             the processor: the name of a file
+    reads    what lowering has read: the code and the lines of every function reached, globals, closures and defaults;
+             each is read again, and has to be what it was
+    facts    what a call needs besides the machine code: operands, results, where examples can fail
+
+A file holds some programs that differ in their reads. It is JSON with a hash of itself, written whole: a file that was
+cut off, or that somebody else has changed, is none. What cannot be compared between processes (an object of a class of
+the user, say) is not kept, and such a function is lowered in each process (`fingerprints.py`).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autobatch.backends.llvm.lanes.program import Operand as Given
+from autobatch.backends.llvm.lanes.program import Program, Result, Signature
+from autobatch.backends.llvm.machine_code import UnavailableError, host
+from autobatch.backends.llvm.whole.code import Made
+from autobatch.common import cache_files
+from autobatch.compiler.computed import InMemory
+from autobatch.compiler.fingerprints import Unknown, environment, fingerprint, function_of, names_of, type_words
+from autobatch.data.returned import depth_of, element_type
+from autobatch.data.schema import Schema
+from autobatch.frontend.lowering.lower import Lowered
+from autobatch.frontend.lowering.state import FreeVariable
+from autobatch.frontend.syntax.reread import read
+from autobatch.frontend.types.statics import MISSING
+from autobatch.ir.blocks import Site
+from autobatch.ir.core import Apply, Module, Operand, walk
+from autobatch.ir.template import Container, HeapTemplate, Output, Template, heap_renumbered, renumbered
+from autobatch.ir.types import Array, List, Type
+from autobatch.options import Options
+from autobatch.source import Span
+
+logger = logging.getLogger("autobatch")
+
+MOST = 8
+"""Programs that a file keeps: those used last."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What calls need of a lowered function. `kinds`: the types of its results; `is_plain`: it makes no
+    strings; `lists`: which results are lists in memory (`computed.with_lists`). For the other fields see
+    `frontend.lower.Lowered`."""
+
+    result: Template
+    free: tuple[FreeVariable, ...]
+    kinds: tuple[Type, ...]
+    sites: tuple[Site, ...] = ()
+    asks_numpy: bool = False
+    ordered: frozenset[str] = frozenset()
+    orders_batched: bool = False
+    is_plain: bool = False
+    lists: tuple[InMemory, ...] = ()
+    heaps: tuple[HeapTemplate, ...] = ()
+
+    @property
+    def lengths(self) -> frozenset[int]:
+        """The results that say how long lists are, or how many objects there are in memory."""
+        return frozenset((*(x.at for x in self.lists), *(h.count for h in self.heaps)))
+
+
+def facts_of(lowered: Lowered, results: Sequence[Operand], sites: tuple[Site, ...]) -> Facts:
+    """What calls need of a function. `results`: those of its entry behind the passes, where a list in memory is its
+    length and its buffers, and what says how an example has failed comes behind all."""
+    kinds: list[Type] = []
+    lists: list[InMemory] = []
+    places: list[int] = []
+    for asked in (r.type for r in lowered.module.functions[0].region.results):
+        at = len(kinds)
+        places.append(at)
+        if isinstance(asked, List) and asked.store is None and not isinstance(results[at].type, List):
+            depth = depth_of(asked)
+            kinds += [r.type for r in results[at : at + depth + 1]]
+            lists.append(InMemory(at, depth, element_type(asked)))
+        else:
+            kinds.append(asked)
+    return Facts(
+        renumbered(lowered.result, places),
+        lowered.free,
+        tuple(kinds),
+        sites,
+        lowered.asks_numpy,
+        lowered.ordered,
+        lowered.orders_batched,
+        lists=tuple(lists),
+        heaps=tuple(heap_renumbered(h, places) for h in lowered.heaps),
+    )
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A program of a file: `code` is the name of its object."""
+
+    facts: Facts
+    made: Made
+    code: str
+
+
+class Store:
+    """The programs under one key, in a file of a folder."""
+
+    def __init__(self, folder: Path, key: str, fun: Callable[..., Any]) -> None:
+        self.path, self.fun = folder / f"{key}.json", fun
+
+    def find(self) -> Stored | None:
+        """The program whose reads are what they were; None where there is none."""
+        for entry in self._entries():
+            try:
+                found = _restored(entry, self.fun)
+            except (Unknown, KeyError, TypeError, ValueError, IndexError) as error:
+                logger.debug("a program of %s is not usable: %r", self.path, error)
+                continue
+            if found is not None:
+                return found
+        return None
+
+    def keep(self, facts: Facts, sources: Sequence[Any], made: Made, code: str) -> None:
+        """Add a program, where what it depends on can be compared by another process."""
+        try:
+            entry = _entry(self.fun, facts, sources, made, code)
+            text = json.dumps([entry, *self._entries()[: MOST - 1]]).encode()
+        except (Unknown, TypeError, ValueError) as error:
+            logger.debug("the program of %s is for this process only: %s", self.fun, error)
+            return
+        cache_files.write(self.path, text)
+
+    def _entries(self) -> list[Any]:
+        held = cache_files.read(self.path)
+        if held is None:
+            return []
+        try:
+            found = json.loads(held)
+        except ValueError:
+            return []
+        return found if isinstance(found, list) else []
+
+
+def store_of(fun: Callable[..., Any], schema: Schema, options: Options, needs: tuple[Any, ...]) -> Store | None:
+    """Where programs of a function for some types are kept; None where they are not. `needs`: what else they depend
+    on."""
+    folder = options.compilation_cache
+    if folder is None or options.verify or options.dump is not None or schema.stores or schema.lists:
+        return None
+    try:
+        about = (environment(), host().identity, fingerprint(fun), repr(schema), fingerprint(_plain(needs)))
+    except (Unknown, UnavailableError) as error:
+        logger.debug("programs of %s are for this process only: %s", fun, error)
+        return None
+    return Store(folder / "programs", hashlib.sha256(repr((about, options.key)).encode()).hexdigest()[:32], fun)
+
+
+def _plain(x: Any) -> Any:
+    """Mappings of other kinds as dicts, and types of arrays as what they say."""
+    if isinstance(x, Mapping):
+        return {k: _plain(y) for k, y in x.items()}
+    if type(x) in (tuple, list):
+        return tuple(map(_plain, x))
+    return str(x) if isinstance(x, Array) else x
+
+
+# ---- a program as JSON
+
+
+def _entry(fun: Callable[..., Any], facts: Facts, sources: Sequence[Any], made: Made, code: str) -> dict[str, Any]:
+    if made.arrays or any(x != Given(x.dtype, x.shape, x.varies) for x in made.signature.operands):
+        raise Unknown("it holds arrays of its own, or reads columns")
+    if facts.lists:
+        raise Unknown("it returns lists")
+    reached = _Reached(fun)
+    free = [_free(reached, k, f) for k, f in enumerate(facts.free)]
+    return {
+        "code": code,
+        "free": free,
+        "sources": [[reached.place(f), reached.words(f)] for f in sources if not _is_ours(f)],
+        "result": _template(facts.result),
+        "kinds": [_kind(x) for x in facts.kinds],
+        "sites": [[s.kind, s.message, _span(s.span)] for s in facts.sites],
+        "asks_numpy": facts.asks_numpy,
+        "ordered": sorted(facts.ordered),
+        "orders_batched": facts.orders_batched,
+        "operands": [[x.dtype, x.shape, x.varies] for x in made.signature.operands],
+        "results": [[x.dtype, x.shape, x.summed, x.seldom] for x in made.signature.results],
+        "constants": [_array(x) for x in made.program.constants],
+        "scratch": made.program.scratch,
+        "width": made.width,
+    }
+
+
+def _restored(entry: Mapping[str, Any], fun: Callable[..., Any]) -> Stored | None:
+    reached, free = _Reached(fun), []
+    for number, (place, name, path, words, shared) in enumerate(entry["free"]):
+        owner = reached.owner(place)
+        variable = FreeVariable(owner, name, tuple(map(_step, path)), None, shared)
+        value = read(variable, _GONE)
+        if value is _GONE or value is MISSING or _words(value, shared) != words:
+            return None
+        free.append(FreeVariable(owner, name, variable.path, value, shared))
+        reached.learn(value, number)
+    if any(reached.words(reached.owner(place)) != words for place, words in entry["sources"]):
+        return None
+    facts = Facts(
+        _restored_template(entry["result"]),
+        tuple(free),
+        tuple(Array(d, tuple(shape), weak) for d, shape, weak in entry["kinds"]),
+        tuple(Site(kind, message, Span(*span)) for kind, message, span in entry["sites"]),
+        entry["asks_numpy"],
+        frozenset(entry["ordered"]),
+        entry["orders_batched"],
+        True,
+    )
+    operands = tuple(Given(d, tuple(s), v) for d, s, v in entry["operands"])
+    results = tuple(Result(d, tuple(s), v, seldom) for d, s, v, seldom in entry["results"])
+    program = Program("", [_restored_array(x) for x in entry["constants"]], entry["scratch"])
+    if not cache_files.is_name(entry["code"]):
+        raise ValueError("the name of its code is none")
+    return Stored(facts, Made(program, Signature(operands, results, False), entry["width"]), entry["code"])
+
+
+def is_plain(module: Module) -> bool:
+    """Does a program make no strings and no members of enums?"""
+    return not any(isinstance(i, Apply) and i.op.name == "tag" for f in module.functions for i in walk(f.region))
+
+
+def _kind(type: Type) -> list[Any]:
+    if not isinstance(type, Array):
+        raise Unknown(f"a result of the type {type}")
+    return [type.dtype, type.shape, type.weak]
+
+
+_GONE = object()
+
+
+class _Reached:
+    """The functions that are reached from the entry, by the free variable that holds each; -1 is the entry itself."""
+
+    def __init__(self, fun: Callable[..., Any]) -> None:
+        self._places: dict[int, int] = {}
+        self._functions: dict[int, Any] = {}
+        self._held: dict[int, str] = {}
+        self.learn(fun, -1)
+
+    def learn(self, value: Any, place: int) -> None:
+        function = function_of(value)
+        if function is not None and id(function) not in self._places:
+            self._places[id(function)], self._functions[place] = place, function
+
+    def place(self, function: Any) -> int:
+        """Raises Unknown for what no free variable before has led to."""
+        found = self._places.get(id(function_of(function)))
+        if found is None:
+            raise Unknown(f"{function!r} is held by no variable")
+        return found
+
+    def owner(self, place: int) -> Any:
+        return self._functions[place]
+
+    def words(self, function: Any) -> str:
+        """What a function is: its code, its lines, and what its names are that are modules or builtins."""
+        held = function_of(function)
+        if held is None:
+            raise Unknown(f"{function!r} is no function of Python")
+        if id(held) not in self._held:
+            self._held[id(held)] = hashlib.sha256(repr((fingerprint(held), names_of(held))).encode()).hexdigest()
+        return self._held[id(held)]
+
+
+def _free(reached: _Reached, number: int, free: FreeVariable) -> list[Any]:
+    place = reached.place(free.owner)
+    reached.learn(free.value, number)
+    return [place, free.name, [list(s) for s in free.path], _words(free.value, free.shared), free.shared]
+
+
+def _words(value: Any, shared: int | None) -> str:
+    """What a free variable has to be: a value, or an array of a type."""
+    words = type_words(value) if shared is not None else repr(fingerprint(value))
+    return words if len(words) < 200 else hashlib.sha256(words.encode()).hexdigest()
+
+
+def _is_ours(function: Any) -> bool:
+    """Is it a part of autobatch, whose version is in the key?"""
+    return str(getattr(function, "__module__", "")).split(".")[0] == "autobatch"
+
+
+def _step(held: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(tuple(x) if isinstance(x, list) else x for x in held)
+
+
+def _span(span: Span) -> list[Any]:
+    return [span.file, span.line, span.column, span.end_line, span.end_column]
+
+
+def _array(x: Any) -> list[Any]:
+    held = np.asarray(x)
+    return [held.dtype.str, held.shape, base64.b64encode(held.tobytes()).decode()]
+
+
+def _restored_array(held: Sequence[Any]) -> Any:
+    dtype, shape, content = held
+    return np.frombuffer(base64.b64decode(content), np.dtype(dtype)).reshape(shape).copy()
+
+
+def _template(template: Template) -> list[Any]:
+    match template:
+        case Output(index=index, type=Array(dtype=dtype, shape=shape, weak=weak), python=python):
+            return ["output", index, dtype, shape, weak, python]
+        case Container(kind="tuple" | "list" | "mixture" | "dict" as kind, children=children, keys=keys, treedef=None):
+            if any(type(k) not in (int, str) for k in keys):
+                raise Unknown("a key that is neither an int nor a string")
+            return [kind, list(keys), [_template(x) for x in children]]
+        case _:
+            raise Unknown(f"a result of the kind {template}")
+
+
+def _restored_template(held: Sequence[Any]) -> Template:
+    if held[0] == "output":
+        _, index, dtype, shape, weak, python = held
+        return Output(index, Array(dtype, tuple(shape), weak), python)
+    kind, keys, children = held
+    return Container(kind, tuple(map(_restored_template, children)), tuple(keys))

@@ -1,0 +1,194 @@
+"""Several batched arguments packed together: examples that are tuples of them, in a store of their own.
+
+left    #root 0 3      Node.x ...        Arguments2.argument0   0 5       rows of Node, those of left
+right   #root 0 2      Node.x ...   ->   Arguments2.argument1   3 8       rows of Node, those of right
+                                         #root                  0 1
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache, reduce
+from typing import Any
+
+import numpy as np
+
+from autobatch.data.columns import ROOT, ROOT_MISSING, Columns, columns_of, has_mask, host_dtype
+from autobatch.data.combine import combine
+from autobatch.data.conform import conform
+from autobatch.data.layout import merge
+from autobatch.data.schema import UNKNOWN, Class, Field, Schema, Store
+from autobatch.errors import BatchError
+from autobatch.ir.types import List, Ref
+
+_PREFIX = "Arguments"
+Arrays = Mapping[str, np.ndarray[Any, Any]]
+
+
+@cache
+def arguments_class(width: int) -> type[tuple[Any, ...]]:
+    """The class of one example's arguments. A class of our own, so that tuples inside the examples, which may be of
+    other types, do not share its store."""
+    made = namedtuple(f"{_PREFIX}{width}", [f"argument{k}" for k in range(width)])  # type: ignore[misc]
+    made.__module__ = __name__
+    return made
+
+
+def together(arguments: Sequence[Sequence[Any]]) -> list[Any]:
+    """The examples of several arguments: an object in two of them is one object."""
+    make = arguments_class(len(arguments))._make  # type: ignore[attr-defined]
+    return [make(row) for row in zip(*arguments, strict=True)]
+
+
+def __getattr__(name: str) -> Any:
+    """`Arguments2` and so on, for files that name them."""
+    width = name.removeprefix(_PREFIX)
+    if name != width and width.isdecimal():
+        return arguments_class(int(width))
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def width_of(schema: Schema) -> int:
+    """How many arguments an example of this schema is; 1 where they were not packed together."""
+    cls = _arguments_store(schema).classes[0].cls if _has_arguments(schema) else None
+    return 1 if cls is None else len(cls._fields)  # type: ignore[attr-defined]
+
+
+def component_field(schema: Schema, index: int) -> Field:
+    """The field that argument `index` is."""
+    return next(f for f in _arguments_store(schema).fields if f.name == f"argument{index}")
+
+
+def root_columns(schema: Schema, index: int, width: int) -> tuple[str, str]:
+    """The columns that hold argument `index` of `width` itself, and where it is None."""
+    if width == 1:
+        return ROOT, ROOT_MISSING
+    column = component_field(schema, index).column
+    return column, f"{column}?"
+
+
+def component_schema(schema: Schema, index: int) -> Schema:
+    """The schema of argument `index` alone; its stores are those of all arguments."""
+    held = component_field(schema, index)
+    stores = tuple(s for s in schema.stores if s is not _arguments_store(schema))
+    return Schema(held.type, stores, schema.lists, has_mask(held), held.numpy)
+
+
+def schema_together(schemas: Sequence[Schema | None]) -> Schema:
+    """The schema of examples that are tuples, of which some components are not known (None). Raises BatchError where
+    the types of a class disagree."""
+    width = len(schemas)
+    return reduce(merge, [_wrapped({k: s}, frozenset(), width) for k, s in enumerate(schemas) if s is not None])
+
+
+def columns_together(parts: Sequence[Columns]) -> Columns:
+    """Columns of tuples. Parts that share their stores, as components of one data set do, still share them."""
+    width = len(parts)
+    sharing: dict[int, list[int]] = {}
+    for k, part in enumerate(parts):
+        sharing.setdefault(id(part.starts), []).append(k)
+    held = [_wrapped_columns({k: parts[k] for k in members}, width) for members in sharing.values()]
+    schema = reduce(merge, [h.schema for h in held])
+    components: dict[int, Columns] = {}
+    for columns, members in zip(held, sharing.values(), strict=True):
+        whole = split(conform(columns, schema))
+        components |= {k: whole[k] for k in members}
+    woven, roots = combine([components[k] for k in range(width)])
+    return _rooted(schema, woven, roots)
+
+
+def split(columns: Columns) -> tuple[Columns, ...]:
+    """The components of examples that are tuples; they share their stores."""
+    schema = columns.schema
+    store = _arguments_store(schema)
+    rows = columns.arrays[ROOT]
+    own = {f"{store.name}.#tag", ROOT, *(n for f in store.fields for n in (f.column, f"{f.column}?"))}
+    arrays = {n: a for n, a in columns.arrays.items() if n not in own}
+    starts = {n: a for n, a in columns.starts.items() if n != store.name}
+    made = []
+    for k in range(width_of(schema)):
+        held = component_field(schema, k)
+        roots = {ROOT: columns.arrays[held.column][rows]}
+        if has_mask(held):
+            roots[ROOT_MISSING] = columns.arrays[f"{held.column}?"][rows]
+        made.append(
+            Columns(component_schema(schema, k), columns.count, {**arrays, **roots}, starts, columns.vocabularies)
+        )
+    return tuple(made)
+
+
+def as_tuples(columns: Columns) -> Columns:
+    """Arguments that were packed together as plain tuples: for a function that takes one argument."""
+    store = _arguments_store(columns.schema)
+    fields = tuple(replace(f, name=f.name.removeprefix("argument")) for f in store.fields)
+    plain = replace(store, classes=(Class(f"tuple{len(fields)}", "tuple"),), fields=fields)
+    schema = replace(columns.schema, stores=tuple(plain if s is store else s for s in columns.schema.stores))
+    return conform(replace(columns, schema=schema), merge(schema, schema))
+
+
+def _has_arguments(schema: Schema) -> bool:
+    if not isinstance(schema.root, Ref):
+        return False
+    cls = schema.store(schema.root.store).classes[0].cls
+    return cls is not None and cls.__module__ == __name__
+
+
+def _arguments_store(schema: Schema) -> Store:
+    assert isinstance(schema.root, Ref)
+    return schema.store(schema.root.store)
+
+
+def _wrapped(parts: Mapping[int, Schema], nullable: frozenset[int], width: int) -> Schema:
+    """The schema of tuples of which only some components are known; those have the same stores."""
+    cls = arguments_class(width)
+    fields = []
+    for k in range(width):
+        name, part = f"argument{k}", parts.get(k)
+        column = f"{cls.__name__}.{name}"
+        if part is None:
+            fields.append(Field(name, UNKNOWN, column, (0,), always_none=True, nullable=False))
+            continue
+        none = part.root_optional or k in nullable
+        unknown = part.root == UNKNOWN
+        fields.append(Field(name, part.root, column, (0,), part.root_optional, unknown, none, part.root_numpy))
+    some = next(iter(parts.values()))
+    store = Store(cls.__name__, (Class(cls.__name__, "namedtuple", cls),), tuple(fields))
+    return Schema(Ref(store.name), (store, *some.stores), some.lists)
+
+
+def _wrapped_columns(parts: Mapping[int, Columns], width: int) -> Columns:
+    """Columns of tuples of which only some components are known; those share their stores."""
+    some = next(iter(parts.values()))
+    if any(p.count != some.count for p in parts.values()):
+        raise BatchError("arguments that are packed together have different numbers of examples")
+    nullable = [k for k, p in parts.items() if isinstance(p.schema.root, Ref | List) and (p.arrays[ROOT] < 0).any()]
+    schema = _wrapped({k: p.schema for k, p in parts.items()}, frozenset(nullable), width)
+    roots: list[np.ndarray[Any, Any]] = []
+    for k in range(width):
+        if k not in parts:
+            roots.append(np.zeros(some.count, np.bool_))
+            continue
+        roots.append(parts[k].arrays[ROOT])
+        if parts[k].schema.root_optional:
+            roots.append(parts[k].arrays[ROOT_MISSING])
+    return _rooted(schema, some, roots)
+
+
+def _rooted(schema: Schema, stores: Columns, roots: Sequence[np.ndarray[Any, Any]]) -> Columns:
+    """Columns of tuples from the stores, and the roots of each component, behind an optional one its mask."""
+    store, count = _arguments_store(schema), stores.count
+    held = iter(roots)
+    arrays: dict[str, np.ndarray[Any, Any]] = {f"{store.name}.#tag": np.zeros(count, np.int32)}
+    for k in range(width_of(schema)):
+        field = component_field(schema, k)
+        arrays[field.column] = next(held).astype(host_dtype(field.type), copy=False)
+        if has_mask(field):
+            arrays[f"{field.column}?"] = next(held)
+    kept = {c.name for c in columns_of(schema) if c.space is not None}
+    kept |= {f"{s.name}.#offsets" for s in schema.lists}
+    arrays |= {n: a for n, a in stores.arrays.items() if n in kept}
+    arrays[ROOT] = np.arange(count, dtype=np.int32)
+    starts = {**stores.starts, store.name: np.arange(count + 1)}
+    return Columns(schema, count, arrays, starts, stores.vocabularies)

@@ -1,0 +1,351 @@
+"""Columns -> objects of the classes that were packed, made without calling `__init__`, sharing restored.
+
+Objects that can change (instances, lists, dicts, graphs) are made first, empty; then tuples and NamedTuples, which must
+be complete when they are made, each after the tuples that it holds; then the former are filled. No recursion.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from autobatch.data.columns import ROOT, ROOT_MISSING, Columns, has_mask
+from autobatch.data.common import Common, Token
+from autobatch.data.libraries import fill_graph, is_graph_class, is_sparse_class, rebuild_sparse
+from autobatch.data.memory import wrap_keys
+from autobatch.data.schema import Class, Field, ListStore, Store
+from autobatch.errors import BatchError
+from autobatch.ir.types import Array, List, Ref, Tag, Type
+
+AnyArray = np.ndarray[Any, Any]
+NO_TOKENS: Mapping[str, Token] = MappingProxyType({})
+
+
+class Numbers:
+    """What numbers of columns become: Python numbers as they were packed, arrays of NumPy (copies), typed random keys
+    of JAX."""
+
+    def each(self, type: Array, column: str, array: AnyArray, rows: AnyArray | None) -> list[Any]:
+        """The entries `array` of a column, which are its `rows`; None: all."""
+        return python_values(type, array)
+
+    def slices(self, type: Array, column: str, array: AnyArray, offsets: Sequence[int]) -> list[Any]:
+        """Arrays that are rows of a column, one behind the other."""
+        flat = array.copy()
+        rows = wrap_keys(flat, type.dtype) if type.dtype.startswith("key<") else flat
+        return [rows[a:b] for a, b in pairwise(offsets)]
+
+
+def unpack(
+    columns: Columns,
+    numbers: Numbers | None = None,
+    common: Common | None = None,
+    tokens: Mapping[str, Token] = NO_TOKENS,
+) -> list[Any]:
+    """The examples that were packed. `numbers`: what becomes of their numbers. `common`: objects that other batches
+    have made, by the tokens of their stores."""
+    return Unpacker(columns, numbers, common, tokens).run()
+
+
+@dataclass(eq=False)
+class _Form:
+    """The rows of one class of a store, and the values of its fields: a list each, references still rows."""
+
+    store: str
+    cls: Class
+    rows: list[int]
+    fields: list[tuple[Field, list[Any]]]
+
+    @property
+    def is_complete_when_made(self) -> bool:
+        """Must it be made with its values, as tuples are?"""
+        return self.cls.kind in ("tuple", "namedtuple") or (self.cls.cls is not None and is_sparse_class(self.cls.cls))
+
+
+Place = tuple[str, int]
+"""A store, and a row of it."""
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """A tuple of fields, or an object that is made with all it holds."""
+
+    unpacker: Unpacker
+    form: _Form
+    position: int
+
+    def parts(self) -> list[Place]:
+        """The references among its fields."""
+        k = self.position
+        return [
+            (f.type.store, held[k])
+            for f, held in self.form.fields
+            if isinstance(f.type, (Ref, List)) and f.type.store is not None and held[k] >= 0
+        ]
+
+    def made(self) -> Any:
+        return _made(self.form.cls, self.unpacker.values_of(self.form, self.position))
+
+
+@dataclass(frozen=True)
+class _Tuple:
+    """A tuple of any length."""
+
+    unpacker: Unpacker
+    items: ListStore
+    elements: list[Any]
+
+    def parts(self) -> list[Place]:
+        elem = self.items.elem
+        if not isinstance(elem, (Ref, List)) or elem.store is None:
+            return []
+        return [(elem.store, row) for row in self.elements if row >= 0]
+
+    def made(self) -> Any:
+        elem = self.items.elem
+        return tuple(map(self.unpacker.finder(elem), self.elements) if isinstance(elem, (Ref, List)) else self.elements)
+
+
+class Unpacker:
+    """See `unpack`. `objects`, `lists`: what was made, by store."""
+
+    def __init__(
+        self,
+        columns: Columns,
+        numbers: Numbers | None = None,
+        common: Common | None = None,
+        tokens: Mapping[str, Token] = NO_TOKENS,
+    ) -> None:
+        self.columns, self.tokens = columns, tokens
+        self.numbers, self.common = numbers or Numbers(), common or Common()
+        self.objects: dict[str, list[Any]] = {}
+        self.lists: dict[str, list[Any]] = {}
+
+    def run(self) -> list[Any]:
+        schema, arrays = self.columns.schema, self.columns.arrays
+        stores = [s for s in schema.stores if not self.is_known(s.name, self.objects)]
+        lists = [s for s in schema.lists if not self.is_known(s.name, self.lists)]
+        forms = [form for store in stores for form in self.forms(store)]
+        for store in stores:
+            self.made(store.name, self.objects, [None] * len(arrays[f"{store.name}.#tag"]))
+        for items in lists:
+            self.made(items.name, self.lists, self.empty_lists(items))
+        for form in forms:
+            if not form.is_complete_when_made:
+                held = self.objects[form.store]
+                make = _maker(form.cls)
+                for row in form.rows:
+                    held[row] = make()
+        self.complete([f for f in forms if f.is_complete_when_made], [x for x in lists if x.is_tuple])
+        for items in lists:
+            if not items.from_array and not items.is_tuple:
+                self.fill_lists(items)
+        for form in sorted(forms, key=lambda f: f.cls.kind == "table"):  # what keys hold decides their hashes
+            if not form.is_complete_when_made:
+                self.fill(form)
+        return self.column(schema.root, ROOT, ROOT_MISSING if schema.root_optional else None, None)
+
+    def is_known(self, name: str, held: dict[str, list[Any]]) -> bool:
+        """Has another batch made the objects of a store?"""
+        if name not in self.tokens or self.tokens[name] not in self.common.made:
+            return False
+        held[name] = self.common.made[self.tokens[name]]
+        return True
+
+    def made(self, name: str, held: dict[str, list[Any]], objects: list[Any]) -> None:
+        """Note the objects of a store, for other batches too."""
+        held[name] = objects
+        if name in self.tokens:
+            self.common.made[self.tokens[name]] = objects
+
+    def forms(self, store: Store) -> list[_Form]:
+        """The classes of a store with their rows and raw values."""
+        tags = self.columns.arrays[f"{store.name}.#tag"]
+        made = []
+        for k, cls in enumerate(store.classes):
+            rows = np.flatnonzero(tags == k)
+            fields = [f for f in store.fields if k in f.classes]
+            if cls.kind in ("tuple", "list"):
+                fields.sort(key=lambda f: int(f.name))
+            elif cls.kind == "namedtuple":
+                assert cls.cls is not None
+                fields.sort(key=lambda f: _names(cls).index(f.name))
+            made.append(_Form(store.name, cls, rows.tolist(), [(f, self.raw(f, rows)) for f in fields]))
+        return made
+
+    def raw(self, field: Field, rows: AnyArray) -> list[Any]:
+        """The values of a field, with rows for references and lists."""
+        if isinstance(field.type, (Ref, List)):
+            held: list[Any] = self.columns.arrays[field.column][rows].tolist()
+            return held
+        return self.column(field.type, field.column, f"{field.column}?" if has_mask(field) else None, rows)
+
+    def column(self, type: Type, column: str, mask: str | None, rows: AnyArray | None) -> list[Any]:
+        """Values as Python objects; every object that they refer to must have been made."""
+        array = self.columns.arrays[column] if rows is None else self.columns.arrays[column][rows]
+        match type:
+            case Ref() | List():
+                made = list(map(self.finder(type), array.tolist()))
+            case Tag(vocabulary=vocabulary):
+                words = self.columns.vocabularies.get(vocabulary, ())
+                missing = None if mask is None else self.columns.arrays[mask]
+                if missing is not None:
+                    array = np.where(missing if rows is None else missing[rows], -1, array)
+                return [words[tag] if 0 <= tag < len(words) else None for tag in array.tolist()]
+            case Array():
+                made = self.numbers.each(type, column, array, rows)
+        if mask is not None:
+            missing = self.columns.arrays[mask] if rows is None else self.columns.arrays[mask][rows]
+            return [None if none else value for value, none in zip(made, missing.tolist(), strict=True)]
+        return made
+
+    def finder(self, type: Ref | List) -> Callable[[int], Any]:
+        """From the row of a reference to its object."""
+        if isinstance(type, Ref):
+            held = self.objects[type.store]
+        else:
+            assert type.store is not None
+            held = self.lists[type.store]
+        return lambda row: held[row] if row >= 0 else None
+
+    def empty_lists(self, items: ListStore) -> list[Any]:
+        """Lists still empty; arrays whole."""
+        offsets = self.columns.arrays[f"{items.name}.#offsets"].tolist()
+        if items.is_tuple:
+            return [None] * (len(offsets) - 1)
+        if not items.from_array:
+            return [[] for _ in offsets[1:]]
+        assert isinstance(items.elem, Array)
+        column = f"{items.name}.#values"
+        return self.numbers.slices(items.elem, column, self.columns.arrays[column], offsets)
+
+    def fill_lists(self, items: ListStore) -> None:
+        column = f"{items.name}.#values"
+        values = self.column(items.elem, column, f"{column}?" if has_mask(items) else None, None)
+        offsets = self.columns.arrays[f"{items.name}.#offsets"].tolist()
+        for held, a, b in zip(self.lists[items.name], offsets[:-1], offsets[1:], strict=True):
+            held.extend(values[a:b])
+
+    def complete(self, forms: Sequence[_Form], tuples: Sequence[ListStore]) -> None:
+        """Make tuples, after the tuples that they hold."""
+        place: dict[Place, _Whole | _Tuple]
+        place = {(f.store, row): _Whole(self, f, i) for f in forms for i, row in enumerate(f.rows)}
+        for items in tuples:
+            offsets = self.columns.arrays[f"{items.name}.#offsets"].tolist()
+            found = self.elements(items)
+            place |= {(items.name, k): _Tuple(self, items, found[a:b]) for k, (a, b) in enumerate(pairwise(offsets))}
+        made = self.objects | self.lists
+        for first in place:
+            stack = [first]
+            while stack:
+                store, at = stack[-1]
+                if made[store][at] is not None:
+                    stack.pop()
+                    continue
+                waiting = [key for key in place[store, at].parts() if key in place and made[key[0]][key[1]] is None]
+                if waiting:
+                    stack.extend(waiting)
+                else:
+                    made[store][at] = place[stack.pop()].made()
+
+    def elements(self, items: ListStore) -> list[Any]:
+        """The elements of all lists, one after another: rows where they are references, as they are elsewhere."""
+        column = f"{items.name}.#values"
+        if isinstance(items.elem, (Ref, List)):
+            held: list[Any] = self.columns.arrays[column].tolist()
+            return held
+        return self.column(items.elem, column, f"{column}?" if has_mask(items) else None, None)
+
+    def values_of(self, form: _Form, i: int) -> dict[str, Any]:
+        return {
+            f.name: self.finder(f.type)(held[i]) if isinstance(f.type, (Ref, List)) else held[i]
+            for f, held in form.fields
+        }
+
+    def fill(self, form: _Form) -> None:
+        """Set the fields of objects that were made empty."""
+        objects = self.objects[form.store]
+        held = [objects[row] for row in form.rows]
+        cls = form.cls.cls
+        if cls is not None and is_graph_class(cls):
+            for i, graph in enumerate(held):
+                fill_graph(graph, self.values_of(form, i))
+            return
+        if form.cls.kind == "table":
+            for i, table in enumerate(held):
+                _fill_table(table, *self.values_of(form, i).values())
+            return
+        for field, raw in form.fields:
+            values = map(self.finder(field.type), raw) if isinstance(field.type, (Ref, List)) else raw
+            put = _setter(form.cls, field.name)
+            for x, value in zip(held, values, strict=True):
+                put(x, value)
+
+
+def python_values(type: Array, array: AnyArray) -> list[Any]:
+    """The entries of a column of arrays: Python numbers where it was packed from them, else NumPy scalars or arrays."""
+    if type.dtype.startswith("key<"):
+        return list(wrap_keys(array, type.dtype)) if len(array) else []
+    if type.shape == () and (type.weak or type.dtype == "bool"):
+        held: list[Any] = array.tolist()
+        return held
+    return list(array.copy())
+
+
+def _names(cls: Class) -> tuple[str, ...]:
+    names: tuple[str, ...] = getattr(cls.cls, "_fields", ())
+    return names
+
+
+def _maker(cls: Class) -> Callable[[], Any]:
+    """A function that makes an empty object of a class."""
+    if cls.cls is None:
+        return list if cls.kind == "list" else partial(dict.fromkeys, cls.keys)
+    if cls.kind == "table":
+        return partial(cls.cls, *cls.given)
+    return cls.cls if is_graph_class(cls.cls) else partial(bare, cls.cls)
+
+
+def _fill_table(table: Any, keys: list[Any], values: list[Any] | None = None) -> None:
+    """Give a dict its items, a set or deque its elements."""
+    if values is not None:
+        dict.update(table, zip(keys, values, strict=True))
+    elif isinstance(table, set):
+        table.update(keys)
+    else:
+        table.extend(keys)
+
+
+def _setter(cls: Class, name: str) -> Callable[[Any, Any], None]:
+    """A function that gives an object the value of a field; those of a list come in order."""
+    match cls.kind:
+        case "dict":
+            return lambda x, value: operator.setitem(x, name, value)
+        case "list":
+            return list.append
+        case _:
+            return lambda x, value: object.__setattr__(x, name, value)
+
+
+def bare(cls: type) -> Any:
+    """An empty object of a class, made without calling it. Raises BatchError where that cannot be."""
+    try:
+        return object.__new__(cls)
+    except TypeError as error:
+        raise BatchError(f"{cls.__qualname__} cannot be rebuilt without calling it: {error}") from None
+
+
+def _made(cls: Class, values: dict[str, Any]) -> Any:
+    """A tuple, NamedTuple or sparse matrix with these values."""
+    if cls.cls is None:
+        return tuple(values.values())
+    if is_sparse_class(cls.cls):
+        return rebuild_sparse(cls.cls, values)
+    return tuple.__new__(cls.cls, values.values())

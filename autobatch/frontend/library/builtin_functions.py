@@ -1,0 +1,483 @@
+"""Python's built-in functions, and the methods of containers: one entry each."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import math
+import operator
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+
+from autobatch.frontend.library import deques, sets, tables
+from autobatch.frontend.library.domains import guard
+from autobatch.frontend.library.ordering import ordered
+from autobatch.frontend.library.texts import as_float, is_text, text
+from autobatch.frontend.library.views import packed_field, viewed
+from autobatch.frontend.lowering.access import note
+from autobatch.frontend.lowering.attributes import attribute, class_list, classes_of, field, is_class, is_stack, written
+from autobatch.frontend.lowering.branches import not_expression, truth
+from autobatch.frontend.lowering.comprehensions import collect
+from autobatch.frontend.lowering.folding import fold
+from autobatch.frontend.lowering.joins import conditional, stored
+from autobatch.frontend.lowering.key_order import hand_out
+from autobatch.frontend.lowering.numbers import (
+    integer,
+    is_number,
+    negate,
+    operand_of,
+    own_number,
+    present,
+    refuse_made,
+    to_float,
+    traced,
+)
+from autobatch.frontend.lowering.operators import apply_binary
+from autobatch.frontend.lowering.reductions import extreme, product_of, reduce_sequence, sum_of
+from autobatch.frontend.lowering.sequences import enumerated, length, make_range, reverse, sequence, zipped
+from autobatch.frontend.lowering.state import State
+from autobatch.frontend.memory import list_heap, row_classes
+from autobatch.frontend.memory.list_heap import tuple_of
+from autobatch.frontend.types import values as v
+from autobatch.frontend.types.layouts import describe, is_python, layout_of
+from autobatch.frontend.types.needs import need
+from autobatch.frontend.types.statics import MISSING, inputs
+from autobatch.frontend.types.tags import enum_class
+from autobatch.ir.types import BOOL, INT, Array, List, Ref, Tag, Type
+
+Arguments = Sequence[v.Abstract]
+Named = dict[str, v.Abstract]
+Builtin = Callable[[State, Arguments, Named], v.Abstract]
+
+
+def _range(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    args = [present(s, a) for a in args]
+    zero, one = v.Static(0), v.Static(1)
+    match args:
+        case [stop]:
+            return make_range(s, zero, stop, one)
+        case [start, stop]:
+            return make_range(s, start, stop, one)
+        case [start, stop, step]:
+            return make_range(s, start, stop, step)
+    s.refuse(
+        "range() takes one to three arguments", "write range(stop), range(start, stop) or range(start, stop, step)"
+    )
+
+
+def _len(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    value = viewed(s, args[0])
+    return s.call(attribute(s, value, "__len__"), []) if written(s, value, "__len__") else length(s, value)
+
+
+def _enumerate(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    start = args[1] if len(args) > 1 else kwargs.get("start", v.Static(0))
+    return enumerated(s, args[0], start)
+
+
+def _zip(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    strict = kwargs.get("strict", v.Static(False))
+    need(s, strict)
+    return zipped(s, args, strict == v.Static(True))
+
+
+def _reversed(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    return reverse(s, args[0])
+
+
+def _map(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    function, *lists = args
+    found = sequence(s, zipped(s, lists, False) if len(lists) > 1 else lists[0])
+
+    def body(t: State, x: v.Abstract) -> tuple[bool, Callable[[State], v.Abstract]]:
+        items = list(x.items) if len(lists) > 1 and isinstance(x, v.Record) else [x]
+        return True, lambda u: u.call(function, items)
+
+    return collect(s, found, body)
+
+
+def _filter(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    function, items = args
+    found = sequence(s, items)
+
+    def body(t: State, x: v.Abstract) -> tuple[Any, Callable[[State], v.Abstract]]:
+        kept = x if function == v.Static(None) else t.call(function, [x])
+        return truth(t, kept), lambda u: x
+
+    return collect(s, found, body)
+
+
+def _list(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    if not args:
+        return v.Record("list", (), ())
+    found = sequence(s, args[0])
+    if isinstance(found, v.Lazy):
+        return s.context.rules.materialise(s, replace(found, is_tuple=False))
+    return v.Record("list", tuple(range(len(found.items))), found.items)
+
+
+def _tuple(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    return tuple_of(_list(s, args, kwargs))
+
+
+def _dict(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    made = v.Record("dict", (), ())
+    for value in (*args, v.Record("dict", tuple(kwargs), tuple(kwargs.values()))):
+        made = tables.updated(s, made, value)
+    return made
+
+
+_ARRAY_LIBRARIES = ("jax", "jaxlib", "numpy")
+
+
+def _isinstance(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    value, classes = args
+    if not isinstance(classes, v.Static):
+        classes = v.Static(tuple(c.value for c in sequence(s, classes).items if isinstance(c, v.Static)))  # type: ignore[union-attr]
+    return is_instance(s, value, classes.value)
+
+
+def is_instance(s: State, value: v.Abstract, classes: Any) -> v.Abstract:
+    """`isinstance(value, classes)`"""
+    refuse_made(s, value)
+    members = _class_tuple(classes)
+    match value:
+        case v.Static(value=held):
+            return v.Static(isinstance(held, classes))
+        case v.Optional(value=inner, missing=missing):
+            whole = type(None) in members
+            return conditional(s, missing, lambda t: v.Static(whole), lambda t: is_instance(t, inner, classes))
+        case v.Row():
+            return row_classes.is_instance(s, value, members)
+        case v.Record(kind=kind, cls=cls):
+            made = cls if cls is not None else {"tuple": tuple, "list": list, "dict": dict}[kind]
+            return v.Static(any(issubclass(made, c) for c in members))
+        case v.Listing() | v.Leaf() if is_stack(s, value):
+            return v.Static(any(c.__module__.split(".")[0] in _ARRAY_LIBRARIES for c in members))
+        case v.Listing(is_tuple=is_tuple) | v.Lazy(is_tuple=is_tuple):
+            return v.Static(issubclass(tuple if is_tuple else list, members))
+        case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
+            return _is_instance_of_classes(s, value, members)
+        case v.Leaf(operand=operand) if isinstance(operand.type, Array):
+            return v.Static(_number_is(operand.type, members))
+        case v.Leaf(operand=operand) if isinstance(operand.type, Tag):
+            return v.Static(issubclass(enum_class(operand.type) or str, members))
+        case v.Leaf():
+            return v.Static(issubclass(list, members))
+        case _:
+            return v.Static(False)
+
+
+def _class_tuple(classes: Any) -> tuple[type, ...]:
+    if isinstance(classes, tuple):
+        return tuple(c for x in classes for c in _class_tuple(x))
+    if hasattr(classes, "__args__"):
+        return tuple(c for x in classes.__args__ for c in _class_tuple(x))
+    return (classes,)
+
+
+def _is_instance_of_classes(s: State, value: v.Leaf, members: tuple[type, ...]) -> v.Abstract:
+    assert isinstance(value.type, Ref)
+    plain = {"tuple": tuple, "dict": dict, "namedtuple": tuple, "object": object}
+    fit = frozenset(
+        k
+        for k, c in enumerate(class_list(s, value.type))
+        if issubclass(c.cls if c.cls is not None else plain[c.kind], members)
+    )
+    if value.classes is not None and value.classes <= fit:
+        return v.Static(True)
+    result = is_class(s, value.operand, fit)
+    known = s.block.truth(result)
+    return v.Leaf(result) if known is None else v.Static(known)
+
+
+def _number_is(type_: Array, members: tuple[type, ...]) -> bool:
+    python = bool if type_.is_bool else int if type_.is_integer else float
+    if is_python(type_):
+        return any(issubclass(python, c) for c in members)
+    return any(c.__module__.split(".")[0] in _ARRAY_LIBRARIES for c in members)
+
+
+def _int(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    if not args:
+        return v.Static(0)
+    value = present(s, args[0])
+    if is_text(value) or len(args) > 1:
+        return text(s, "int", value, *args[1:])
+    if isinstance(value, v.Static):
+        return fold(s, int, value.value)
+    x = operand_of(s, value)
+    if isinstance(x.type, Array) and is_python(x.type) and (x.type.is_integer or x.type.is_bool):
+        return v.Leaf(integer(s, x))
+    guard(s, int, (value,))
+    return own_number(s, "int", x, python=True)
+
+
+def _float(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    value = present(s, args[0]) if args else v.Static(0.0)
+    if is_text(value):
+        return as_float(s, value)
+    return fold(s, float, value.value) if isinstance(value, v.Static) else to_float(s, value)
+
+
+def _bool(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    return not_expression(s, not_expression(s, args[0])) if args else v.Static(False)
+
+
+def _round(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    value = present(s, args[0])
+    digits = args[1] if len(args) > 1 else kwargs.get("ndigits", v.Static(None))
+    if not isinstance(digits, v.Static):
+        s.refuse("the number of digits of round() must be a constant", "write the digits as a number")
+    if isinstance(value, v.Static):
+        return fold(s, round, value.value, digits.value)
+    x = operand_of(s, value)
+    if isinstance(x.type, Array) and (x.type.is_integer or x.type.is_bool) and (digits.value or 0) >= 0:
+        return v.Leaf(integer(s, x))
+    if digits.value is None:
+        guard(s, round, (value,))
+    return own_number(s, "round", x, ndigits=digits.value)
+
+
+def _abs(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    value = present(s, args[0])
+    if isinstance(value, v.Static) and not inputs(value.value):
+        return fold(s, abs, value.value)
+    if is_number(value):
+        return traced(s, abs, v.Leaf(integer(s, operand_of(s, value))))
+    return s.call(attribute(s, value, "__abs__"), [])
+
+
+def _divmod(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    if written(s, viewed(s, args[0]), "__divmod__"):
+        return s.call(attribute(s, args[0], "__divmod__"), [args[1]])
+    parts = (apply_binary(s, f, args[0], args[1]) for f in (operator.floordiv, operator.mod))
+    return v.Record("tuple", (0, 1), tuple(parts))
+
+
+def _pow(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    return apply_binary(s, operator.pow, args[0], args[1])
+
+
+def _sum(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    start = args[1] if len(args) > 1 else kwargs.get("start", v.Static(0))
+    return sum_of(s, args[0], start, builtin=True)
+
+
+def _float_sum(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    return to_float(s, sum_of(s, args[0], v.Static(0.0)))
+
+
+def _product(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    return product_of(s, args[0], kwargs.get("start", v.Static(1)))
+
+
+def _any(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    return reduce_sequence(s, args[0], "any")
+
+
+def _all(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    return reduce_sequence(s, args[0], "all")
+
+
+def _min(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    return extreme(s, args, kwargs, operator.lt)
+
+
+def _max(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    return extreme(s, args, kwargs, operator.gt)
+
+
+def _getattr(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    if not isinstance(args[1], v.Static):
+        s.refuse("getattr() needs a constant name", "write the attribute")
+    return attribute(s, args[0], args[1].value)
+
+
+def packed(s: State, function: Any, args: Arguments) -> v.Abstract | None:
+    """What `graphs.py` reads of a packed graph or matrix; None for other functions."""
+    return packed_field(s, function, args, field, _has_field)
+
+
+def _has_field(s: State, value: v.Leaf, name: str) -> v.Abstract:
+    """Do the objects of the examples that it may be have the attribute?"""
+    assert isinstance(value.type, Ref)
+    store = s.context.schema.store(value.type.store)
+    fit = frozenset(
+        k
+        for k, c in enumerate(store.classes)
+        if any(f.name == name and k in f.classes for f in store.fields) or hasattr(c.cls, name)
+    )
+    possible = classes_of(s, value)
+    if possible <= fit or not possible & fit:
+        return v.Static(bool(possible & fit))
+    return v.Leaf(is_class(s, value.operand, fit))
+
+
+def _hasattr(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    value, name = args
+    if not isinstance(name, v.Static):
+        s.refuse("hasattr() needs a constant name", "write the name as a string")
+    if isinstance(value, v.Static):
+        there = hasattr(value.value, name.value)
+        if not there and value.origin is not None:
+            note(s.context, value.origin.child(("attribute", name.value)), MISSING)
+        return v.Static(there)
+    if isinstance(value, v.Leaf) and isinstance(value.type, Ref):
+        return _has_field(s, value, name.value)
+    match value:
+        case v.Optional(value=inner, missing=missing):
+            absent = lambda t: v.Static(hasattr(None, name.value))
+            return conditional(s, missing, absent, lambda t: _hasattr(t, (inner, name), {}))
+        case v.Row(heap=heap) if not heap.is_list:
+            return row_classes.has(s, value, name.value)
+        case v.Record():
+            held = value.get(name.value)
+            if isinstance(held, v.Optional) and held.unset and not hasattr(value.cls, name.value):
+                return v.Leaf(negate(s, held.missing))
+            cls = value.cls or _CONTAINERS.get(value.kind)
+            return v.Static(name.value in value.keys or hasattr(cls, name.value))
+        case v.Listing(array=False):
+            return v.Static(hasattr(value.cls, name.value))
+        case v.Row(heap=heap):
+            return v.Static(hasattr(heap.cls, name.value))
+        case v.Leaf() if is_text(value):
+            return v.Static(hasattr(str, name.value))
+        case v.Leaf(operand=operand) if isinstance(operand.type, Array | List):
+            return v.Static(hasattr(_class_of(operand.type), name.value))
+        case v.LocalFunction() | v.Method():
+            return v.Static(hasattr(types.FunctionType, name.value))
+    s.refuse(f"hasattr() of {describe(layout_of(stored(s, value)))}", "test with isinstance()")
+
+
+_CONTAINERS = {"list": list, "tuple": tuple, "dict": dict}
+
+
+def _class_of(type: Type) -> type:
+    """The class of a number, an array or a list of the examples."""
+    if not isinstance(type, Array):
+        return list
+    if is_python(type):
+        return bool if type.is_bool else int if type.is_integer else float
+    return jax.Array
+
+
+def _type(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    match args[0]:
+        case v.Static(value=held):
+            return v.Static(type(held))
+        case v.Record(kind=kind, cls=cls):
+            return v.Static(cls or {"tuple": tuple, "list": list, "dict": dict}[kind])
+        case v.Listing(array=False) as listing:
+            return v.Static(listing.cls)
+        case v.Leaf() as leaf if isinstance(leaf.type, Ref) and len(classes_of(s, leaf)) == 1:
+            return v.Static(class_list(s, leaf.type)[min(classes_of(s, leaf))].cls)
+    s.refuse("type() of this value is known only when the program runs", "test with isinstance()")
+
+
+def _str(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    value = present(s, args[0]) if args else v.Static("")
+    if isinstance(value, v.Static):
+        hand_out(s.context, value.value)
+        return v.Static(str(value.value))
+    if isinstance(value, v.Leaf) and (is_text(value) or value.type in (INT, BOOL)):
+        return text(s, "format", v.Static("{}"), value)
+    if written(s, value, "__str__"):
+        return s.call(attribute(s, value, "__str__"), [])
+    if isinstance(value, v.Record) and getattr(value.cls, "__str__", None) is BaseException.__str__:
+        given = value.get("args")
+        if isinstance(given, v.Record) and len(given.items) < 2:
+            return _str(s, given.items, {})
+    s.refuse("str() of a value of the program cannot be compiled", "make strings before packing")
+
+
+def _set(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    return sets.set_of(s, args[0] if args else None)
+
+
+def _frozenset(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    return sets.set_of(s, args[0] if args else None, frozenset)
+
+
+def _elements(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    return sets.members(s, args[0])
+
+
+def _alike(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    like, items = args
+    assert isinstance(like, v.Record)
+    if list_heap.is_row(items):  # made where the lists of the user have memory
+        items = s.context.rules.materialise(s, sequence(s, items))
+    return v.Record("table", ("keys",), (stored(s, items),), like.cls)
+
+
+def _of_members(builtin: Builtin) -> Builtin:
+    """A function that does not depend on the order of a set."""
+    return lambda s, args, kwargs: builtin(s, [sets.members(s, x) for x in args], kwargs)
+
+
+def _ord(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    return text(s, "ord", args[0])
+
+
+def _chr(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    return text(s, "chr", args[0])
+
+
+def _callable(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    value = args[0]
+    if isinstance(value, v.Static):
+        return v.Static(callable(value.value))
+    return v.Static(isinstance(value, v.LocalFunction | v.Method | v.Choice))
+
+
+def _sorted(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    return s.context.rules.materialise(s, ordered(s, args[0], kwargs))
+
+
+def _super(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    match args:
+        case [v.Static(value=type() as cls), receiver]:
+            return v.Method(v.Static(cls), receiver, v.SUPER)
+    owner, parameters = s.frame.owner, s.frame.source.node.args.args
+    cells = dict(zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=True)) if owner is not None else {}
+    if args or "__class__" not in cells or not parameters:
+        s.refuse("super() is compiled in methods, without arguments", "name the class: Base.method(self)")
+    receiver = s.env[parameters[0].arg].value
+    return v.Method(v.Static(cells["__class__"].cell_contents), receiver, v.SUPER)
+
+
+def _partial(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    if kwargs or any(not isinstance(a, v.Static) for a in args):
+        names = tuple(kwargs)
+        receiver = v.Record(
+            "tuple", (0, 1, 2), (args[0], _record(args[1:]), v.Record("dict", names, tuple(kwargs.values())))
+        )
+        return v.Method(v.Static(PARTIAL), receiver, "partial")
+    function, *rest = (a.value for a in args if isinstance(a, v.Static))
+    return v.Static(functools.partial(function, *rest))
+
+
+def _record(args: Arguments) -> v.Record:
+    return v.Record("tuple", tuple(range(len(args))), tuple(args))
+
+
+def PARTIAL() -> None:
+    """Stands for a `functools.partial` whose arguments are values of the program."""
+
+
+BUILTINS: dict[Any, Builtin] = {
+    range: _range, len: _len, enumerate: _enumerate, zip: _zip, reversed: _reversed, map: _map, filter: _filter,
+    list: _list, tuple: _tuple, dict: _dict, isinstance: _isinstance, int: _int, float: _float, bool: _bool,
+    round: _round, abs: _abs, divmod: _divmod, pow: _pow, sum: _of_members(_sum),
+    any: _of_members(_any), all: _of_members(_all), min: _of_members(_min), max: _of_members(_max),
+    sorted: _of_members(_sorted), super: _super, getattr: _getattr, hasattr: _hasattr, type: _type, callable: _callable,
+    str: _str, ord: _ord, chr: _chr, set: _set, frozenset: _frozenset,
+    sets.elements: _elements, sets.alike: _alike, collections.Counter: sets.make_counter,
+    collections.defaultdict: sets.make_defaultdict, collections.deque: deques.make_deque,
+    math.fsum: _float_sum, math.prod: _product, functools.partial: _partial,
+}  # fmt: skip

@@ -1,0 +1,217 @@
+"""`==` of objects whose class compares field by field, as `dataclass` makes it: in Python's words, compiled like any
+function of the user.
+
+    a == b     ->     a is b  or  (b is a Node  and  a.x == b.x  and  a.left == b.left)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import linecache
+import types
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from autobatch.frontend.lowering.attributes import attribute, class_list, classes_of, is_class, is_none
+from autobatch.frontend.lowering.joins import conditional
+from autobatch.frontend.lowering.numbers import refuse_made
+from autobatch.frontend.lowering.state import State
+from autobatch.frontend.memory import heaps, row_classes
+from autobatch.frontend.types import values as v
+from autobatch.frontend.types.statics import is_namedtuple
+from autobatch.ir.ops import own
+from autobatch.ir.types import BOOL, Ref
+
+
+def compares_fields(cls: type | None) -> bool:
+    """Has `dataclass` made its `__eq__`?"""
+    return _is_generated(cls, "__eq__")
+
+
+def _is_generated(cls: type | None, name: str) -> bool:
+    """Has `dataclass` made this method, which has no text then?"""
+    if cls is None or not dataclasses.is_dataclass(cls):
+        return False
+    method = inspect.getattr_static(cls, name, None)
+    return isinstance(method, types.FunctionType) and method.__code__.co_filename == "<string>"
+
+
+def object_class(value: v.Abstract) -> type | None:
+    """The class of an object that is built in the function."""
+    if isinstance(value, v.Row):
+        return value.heap.members[0] if len(value.heap.members) == 1 else None
+    return value.cls if isinstance(value, v.Record) and value.kind == "object" else None
+
+
+def _is_object(value: v.Abstract) -> bool:
+    return object_class(value) is not None or (isinstance(value, v.Leaf) and isinstance(value.type, Ref))
+
+
+def equal_objects(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
+    """`a == b` where one of them is an object of the examples, or of a class that compares its fields; None where it is
+    not this that decides."""
+    for x in (a, b):
+        refuse_made(s, x)
+    if not isinstance(a, v.Leaf) or not isinstance(a.type, Ref):
+        a, b = b, a
+    if isinstance(a, v.Leaf) and isinstance(a.type, Ref):
+        if not any(compares_fields(class_list(s, a.type)[c].cls) for c in classes_of(s, a)):
+            return None
+        return _of_examples(s, a, b) if _is_object(b) else v.Static(False)
+    if isinstance(a, v.Row) and len(a.heap.members) > 1:
+        there = replace(a, null=False)
+        return conditional(
+            s,
+            heaps.missing(s, a),
+            lambda t: _is_none(t, b),
+            lambda t: row_classes.by_class(t, there, lambda u, one, cls: _equal_rows(u, one, b, cls)),
+        )
+    cls = object_class(a)
+    if cls is not None and (compares_fields(cls) or is_namedtuple(cls)):
+        return s.call(v.Static(fields_equal(cls)), [a, b])
+    plain = isinstance(a, v.Row) and inspect.getattr_static(cls, "__eq__", None) is object.__eq__
+    return heaps.same(s, a, b) if plain else None
+
+
+def ordered(s: State, a: v.Abstract, b: v.Abstract, method: str) -> v.Abstract | None:
+    """`a < b` and its like by the fields, where `dataclass(order=True)` has made this method; None elsewhere."""
+    cls = _class(s, a)
+    if method not in _ORDERINGS or cls is None or not _is_generated(cls, method):
+        return None
+    other = object_class(b)
+    if other is not None and other is not cls:
+        s.refuse(f"{_ORDERINGS[method]!r} of {cls.__name__} and {other.__name__}", "compare objects of one class alone")
+    return s.call(v.Static(fields_ordered(cls, method)), [a, b])
+
+
+def _class(s: State, a: v.Abstract) -> type | None:
+    """The class of an object, where it is known."""
+    if isinstance(a, v.Leaf) and isinstance(a.type, Ref) and len(held := classes_of(s, a)) == 1:
+        return class_list(s, a.type)[min(held)].cls
+    return object_class(a)
+
+
+def key(s: State, a: v.Abstract) -> v.Abstract | None:
+    """What objects are sorted by whose class has its order from `dataclass(order=True)`; None for others."""
+    cls = _class(s, a)
+    if cls is None or not _is_generated(cls, "__lt__"):
+        return None
+    return s.call(v.Static(fields_as_key(cls)), [a])
+
+
+def have_no_order(s: State, method: str, a: v.Abstract, b: v.Abstract) -> str | None:
+    """What Python says to the order of two objects whose classes have none; None for other values."""
+    names = [_without(s, x, method) for x in (a, b)]
+    if None in names:
+        return None
+    return f"{_ORDERINGS[method]!r} not supported between instances of {names[0]!r} and {names[1]!r}"
+
+
+def _without(s: State, x: v.Abstract, method: str) -> str | None:
+    """The name of the class of an object that does not have a method."""
+    cls = object_class(x)
+    if isinstance(x, v.Leaf) and isinstance(x.type, Ref):
+        classes = class_list(s, x.type)
+        held = sorted(classes_of(s, x)) or range(len(classes))
+        cls = classes[held[0]].cls if all(classes[k].kind == "object" for k in held) else None
+    if cls is None or getattr(cls, method) is not getattr(object, method):
+        return None
+    return cls.__name__
+
+
+def _equal_rows(s: State, a: v.Row, b: v.Abstract, cls: type) -> v.Abstract:
+    """`a == b` of an object in memory, which is of this class."""
+    if compares_fields(cls) or is_namedtuple(cls):
+        return s.call(v.Static(fields_equal(cls)), [a, b])
+    if inspect.getattr_static(cls, "__eq__", None) is not object.__eq__:
+        s.refuse(
+            f"`==` of an object that may be {cls.__name__} or of another class, and says itself what it equals",
+            "compare the fields that matter, or test `a is b`",
+        )
+    return heaps.same(s, a, b)
+
+
+def _of_examples(s: State, a: v.Leaf, b: v.Abstract) -> v.Abstract:
+    """An object of the examples by its class; None equals None alone."""
+    null = is_none(s, a.operand)
+    return conditional(s, null, lambda t: _is_none(t, b), lambda t: _by_class(t, a, b, sorted(classes_of(t, a))))
+
+
+def _is_none(s: State, b: v.Abstract) -> v.Abstract:
+    if isinstance(b, v.Row):
+        return v.Leaf(heaps.missing(s, b))
+    if isinstance(b, v.Static):
+        return v.Static(b.value is None)
+    if isinstance(b, v.Leaf) and isinstance(b.type, Ref):
+        found = is_none(s, b.operand)
+        known = s.block.truth(found)
+        return v.Leaf(found) if known is None else v.Static(known)
+    return v.Static(False)
+
+
+def _by_class(s: State, a: v.Leaf, b: v.Abstract, classes: list[int]) -> v.Abstract:
+    assert isinstance(a.type, Ref)
+    first, *rest = classes
+    cls = class_list(s, a.type)[first].cls
+
+    def this(t: State) -> v.Abstract:
+        return _of_class(t, v.Leaf(a.operand, frozenset([first])), b, cls)
+
+    if not rest:
+        return this(s)
+    return conditional(s, is_class(s, a.operand, frozenset([first])), this, lambda t: _by_class(t, a, b, rest))
+
+
+def _of_class(s: State, a: v.Leaf, b: v.Abstract, cls: type | None) -> v.Abstract:
+    if cls is not None and compares_fields(cls):
+        return s.call(v.Static(fields_equal(cls)), [a, b])
+    method = inspect.getattr_static(cls, "__eq__", None) if cls is not None else None
+    if inspect.isfunction(method):
+        return s.call(attribute(s, a, "__eq__"), [b])
+    if method is object.__eq__:
+        same = isinstance(b, v.Leaf) and b.type == a.type
+        return v.Leaf(s.apply(own("same"), (a.operand, b.operand), BOOL)) if same else v.Static(False)  # type: ignore[union-attr]
+    s.refuse(
+        "`==` of two objects of the examples cannot be compiled where one may be a container",
+        "compare the fields that matter, or test `a is b`",
+    )
+
+
+_ORDERINGS = {"__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">="}
+
+
+@lru_cache(maxsize=512)
+def fields_ordered(cls: type, method: str) -> Any:
+    """A function with source, that says what such a method of a dataclass does."""
+    names = [f.name for f in dataclasses.fields(cls) if f.compare]
+    mine, others = (f"({''.join(f'{x}.{n}, ' for n in names)})" for x in ("self", "other"))
+    return _function(cls, method, f"def ordered(self, other):\n    return {mine} {_ORDERINGS[method]} {others}\n")
+
+
+@lru_cache(maxsize=512)
+def fields_as_key(cls: type) -> Any:
+    """A function with source, that gives the fields which the order of a dataclass compares."""
+    names = "".join(f"self.{f.name}, " for f in dataclasses.fields(cls) if f.compare)
+    return _function(cls, "key", f"def key(self):\n    return ({names})\n")
+
+
+@lru_cache(maxsize=512)
+def fields_equal(cls: type) -> Any:
+    """A function with source, that says what the `__eq__` of a dataclass or a NamedTuple does."""
+    names = (
+        getattr(cls, "_fields", ()) if is_namedtuple(cls) else [f.name for f in dataclasses.fields(cls) if f.compare]
+    )
+    parts = " and ".join(f"self.{n} == other.{n}" for n in names) or "True"
+    text = f"def equal(self, other):\n    return self is other or (isinstance(other, cls) and {parts})\n"
+    return _function(cls, "__eq__", text)
+
+
+def _function(cls: type, method: str, text: str) -> Any:
+    """The function of this text, in which `cls` is the class."""
+    file = f"<{cls.__module__}.{cls.__qualname__}.{method} {id(cls)}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    names_of_function: dict[str, Any] = {"cls": cls}
+    exec(compile(text, file, "exec"), names_of_function)
+    return next(f for f in names_of_function.values() if isinstance(f, types.FunctionType))

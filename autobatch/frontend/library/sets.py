@@ -1,0 +1,382 @@
+"""Sets, counters and dicts with a default, whose elements the function makes: tables (`tables.py`) with other methods.
+
+What a method means is written in Python, and lowered like a function of the user where the method is called. A set has
+an order here, that of insertion, but Python's is another one: so nothing may run over a set but what does not depend
+on the order (`sum`, `sorted`, another set).
+"""
+
+from __future__ import annotations
+
+import collections
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from autobatch.frontend.library import tables
+from autobatch.frontend.library.joined import EMPTY
+from autobatch.frontend.lowering.joins import stored
+from autobatch.frontend.lowering.sequences import sequence
+from autobatch.frontend.lowering.state import State
+from autobatch.frontend.memory import list_heap
+from autobatch.frontend.types import values as v
+from autobatch.frontend.types.unify import as_table, constant, is_static_set
+
+Arguments = Sequence[v.Abstract]
+Named = dict[str, v.Abstract]
+SETS = (set, frozenset)
+
+
+def is_set(value: v.Abstract) -> bool:
+    """Is it a set, of constants or of what the function makes?"""
+    return is_static_set(value) or (isinstance(value, v.Record) and value.kind == "table" and value.cls in SETS)
+
+
+def is_frozen(value: v.Abstract) -> bool:
+    """Is it a `frozenset`?"""
+    return (value.cls if isinstance(value, v.Record) else type(getattr(value, "value", None))) is frozenset
+
+
+def members(s: State, value: v.Abstract) -> v.Abstract:
+    """The elements of a set as a list, for what does not depend on their order; other values as they are."""
+    if isinstance(value, v.Row) and value.heap.is_set:
+        return list_heap.column(s, list_heap.there(s, value), 0)
+    if isinstance(value, v.Record) and value.kind == "table" and value.cls in SETS:
+        return tables.keys_of(value)
+    return value
+
+
+def make_set(s: State, cls: type, items: Sequence[v.Abstract]) -> v.Abstract:
+    """A set of elements that are known one by one."""
+    made: v.Abstract = v.Static(cls())
+    for x in items:
+        made = with_member(s, made, x)
+    return made
+
+
+def with_member(s: State, whole: v.Abstract, x: v.Abstract) -> v.Abstract:
+    """A set with one more element. One of constants stays such where this is one."""
+    x = constant(x)
+    if isinstance(whole, v.Static) and isinstance(x, v.Static):
+        tables.hashable(s, x)
+        return v.Static(type(whole.value)([*whole.value, x.value]))
+    return tables.store(s, as_table(whole), x)
+
+
+def set_of(s: State, value: v.Abstract | None, cls: type = set) -> v.Abstract:
+    """`set(value)` or `frozenset(value)`"""
+    if value is None:
+        return v.Static(cls())
+    value = list_heap.copied(s, value) if list_heap.is_dict_row(value) else value
+    if is_set(value):
+        return v.Static(cls(value.value)) if isinstance(value, v.Static) else _kept(cls, members(s, value))
+    found = sequence(s, value)
+    if isinstance(found, v.Record):
+        return make_set(s, cls, found.items)
+    made = s.call(v.Static(_united), [v.Record("table", ("keys",), (EMPTY,), cls), stored(s, found)])
+    assert isinstance(made, v.Record)
+    return made
+
+
+def _kept(cls: type | None, keys: v.Abstract) -> v.Record:
+    """A set of elements that are all different."""
+    return v.Record("table", ("keys",), (keys,), cls)
+
+
+# ---- what methods mean: compiled, not run
+
+
+def elements(value: Any) -> Any:
+    """The elements of a set or sequence, in any order; only the compiler calls it."""
+    raise AssertionError("compiled, never run")
+
+
+def alike(like: Any, items: Any) -> Any:
+    """A set of the class of another one, of different elements; only the compiler calls it."""
+    raise AssertionError("compiled, never run")
+
+
+def _united(a: Any, b: Any) -> Any:
+    made = a.copy()
+    for x in elements(b):
+        made.add(x)
+    return made
+
+
+def _union(a: Any, b: Any) -> Any:
+    return alike(a, elements(a) + [x for x in elements(b) if x not in a])
+
+
+def _intersection(a: Any, b: Any) -> Any:
+    return alike(a, [x for x in elements(a) if x in b])
+
+
+def _difference(a: Any, b: Any) -> Any:
+    return alike(a, [x for x in elements(a) if x not in b])
+
+
+def _symmetric_difference(a: Any, b: Any) -> Any:
+    return alike(a, [x for x in elements(a) if x not in b] + [x for x in elements(b) if x not in a])
+
+
+def _is_subset(a: Any, b: Any) -> Any:
+    return all(x in b for x in elements(a))
+
+
+def _is_superset(a: Any, b: Any) -> Any:
+    return all(x in a for x in elements(b))
+
+
+def _is_proper_subset(a: Any, b: Any) -> Any:
+    return len(a) < len(b) and all(x in b for x in elements(a))
+
+
+def _is_proper_superset(a: Any, b: Any) -> Any:
+    return len(b) < len(a) and all(x in a for x in elements(b))
+
+
+def _is_disjoint(a: Any, b: Any) -> Any:
+    return not any(x in b for x in elements(a))
+
+
+def _same_set(a: Any, b: Any) -> Any:
+    return len(a) == len(b) and all(x in b for x in elements(a))
+
+
+def _same_dict(a: Any, b: Any) -> Any:
+    return len(a) == len(b) and all(k in b and b[k] == x for k, x in a.items())
+
+
+def _sum_of_counters(a: Any, b: Any) -> Any:
+    made = a.copy()
+    for key, count in b.items():
+        made[key] += count
+    return collections.Counter({key: count for key, count in made.items() if count > 0})
+
+
+def _difference_of_counters(a: Any, b: Any) -> Any:
+    made = a.copy()
+    for key, count in b.items():
+        made[key] -= count
+    return collections.Counter({key: count for key, count in made.items() if count > 0})
+
+
+def _greater_counts(a: Any, b: Any) -> Any:
+    made = a.copy()
+    for key, count in b.items():
+        made[key] = max(count, made[key])
+    return collections.Counter({key: count for key, count in made.items() if count > 0})
+
+
+def _smaller_counts(a: Any, b: Any) -> Any:
+    return collections.Counter({key: min(count, b[key]) for key, count in a.items() if min(count, b[key]) > 0})
+
+
+COUNTERS: dict[Any, Callable[..., Any]] = {
+    operator.add: _sum_of_counters,
+    operator.sub: _difference_of_counters,
+    operator.or_: _greater_counts,
+    operator.and_: _smaller_counts,
+}
+OPERATORS: dict[Any, Callable[..., Any]] = {
+    operator.or_: _union,
+    operator.and_: _intersection,
+    operator.sub: _difference,
+    operator.xor: _symmetric_difference,
+    operator.le: _is_subset,
+    operator.ge: _is_superset,
+    operator.lt: _is_proper_subset,
+    operator.gt: _is_proper_superset,
+}
+NAMED: dict[str, Callable[..., Any]] = {
+    "union": _union,
+    "intersection": _intersection,
+    "difference": _difference,
+    "symmetric_difference": _symmetric_difference,
+    "issubset": _is_subset,
+    "issuperset": _is_superset,
+    "isdisjoint": _is_disjoint,
+}
+
+
+def operate(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
+    """An operator of two sets, or `|` of two dicts; None for other values."""
+    a, b = (list_heap.copied(s, x) if list_heap.is_dict_row(x) else x for x in (a, b))
+    if function in OPERATORS and is_set(a) and is_set(b):
+        return s.call(v.Static(OPERATORS[function]), [as_table(a), as_table(b)])
+    if function in COUNTERS and _is_counter(a) and _is_counter(b):
+        return s.call(v.Static(COUNTERS[function]), [a, b])
+    if function is operator.or_ and tables.is_dict(a) and tables.is_dict(b):
+        return tables.updated(s, tables.copied(a), b)
+    return None
+
+
+def _is_counter(value: v.Abstract) -> bool:
+    return isinstance(value, v.Record) and value.kind == "table" and value.cls is collections.Counter
+
+
+def equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
+    """`a == b` where one is a table; None for other values."""
+    a, b = (list_heap.copied(s, x) if list_heap.is_dict_row(x) else x for x in (a, b))
+    if not (tables.is_table(a) or tables.is_table(b)):
+        return None
+    if is_set(a) and is_set(b):
+        return s.call(v.Static(_same_set), [as_table(a), as_table(b)])
+    if tables.is_dict(a) and tables.is_dict(b):
+        return s.call(v.Static(_same_dict), [as_table(a), as_table(b)])
+    return v.Static(False)
+
+
+def method(s: State, name: str, receiver: v.Abstract, args: Arguments) -> v.Abstract:
+    """`receiver.name(...)` of a set, which reads it."""
+    receiver, args = list_heap.copied(s, receiver), [list_heap.copied(s, x) for x in args]
+    if len(args) > 1 and name in ("union", "intersection", "difference"):
+        return method(s, name, method(s, name, receiver, args[:1]), args[1:])
+    if len(args) != 1:
+        s.refuse(f"{name}() of a set takes one other set here", "call it once for each")
+    other = args[0]
+    if not is_set(other):
+        other = set_of(s, other)
+    return s.call(v.Static(NAMED[name]), [as_table(receiver), as_table(other)])
+
+
+# ---- methods that change a set
+
+
+def added(s: State, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    """`whole.add(x)`"""
+    return v.Static(None), with_member(s, whole, args[0])
+
+
+def discarded(s: State, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    """`whole.discard(x)`"""
+    return v.Static(None), tables.dropped(s, as_table(whole), args[0])
+
+
+def removed(s: State, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    """`whole.remove(x)`; KeyError where it is not there."""
+    left = tables.delete(s, as_table(whole), args[0])
+    s.dead = s.dead or left is None
+    return v.Static(None), whole if left is None else left
+
+
+def united(s: State, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    """`whole.update(...)`"""
+    for more in args:
+        whole = s.call(v.Static(_union), [as_table(whole), as_table(set_of(s, more))])
+    return v.Static(None), whole
+
+
+def cleared(s: State, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    """`whole.clear()`"""
+    return v.Static(None), v.Static(set())
+
+
+def in_place(name: str) -> Callable[[State, v.Abstract, Arguments, Named], tuple[v.Abstract, v.Abstract]]:
+    """The method `name_update`."""
+
+    def change(s: State, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+        return v.Static(None), method(s, name, whole, args)
+
+    return change
+
+
+CHANGES: dict[Any, Callable[[State, v.Abstract, Arguments, Named], tuple[v.Abstract, v.Abstract]]] = {
+    set.add: added,
+    set.discard: discarded,
+    set.remove: removed,
+    set.update: united,
+    set.clear: cleared,
+    set.intersection_update: in_place("intersection"),
+    set.difference_update: in_place("difference"),
+    set.symmetric_difference_update: in_place("symmetric_difference"),
+}
+
+
+# ---- counters and dicts with a default
+
+
+def make_counter(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    """`collections.Counter(...)`"""
+    made = v.Record("table", ("keys", "values"), (EMPTY, EMPTY), collections.Counter)
+    for more in (*args, *([v.Record("dict", tuple(kwargs), tuple(kwargs.values()))] if kwargs else [])):
+        made = counted(s, made, more)
+    return made
+
+
+def counted(s: State, counter: v.Record, more: v.Abstract) -> v.Record:
+    """A counter behind `counter.update(more)`"""
+    more = list_heap.copied(s, more) if list_heap.is_dict_row(more) else more
+    if tables.is_dict(more):
+        found = s.call(v.Static(_added_counts), [counter, as_table(more) if tables.is_table(more) else more])
+    else:
+        found = s.call(v.Static(_counted), [counter, members(s, more)])
+    assert isinstance(found, v.Record)
+    return found
+
+
+def _counted(counter: Any, items: Any) -> Any:
+    made = counter.copy()
+    for x in items:
+        made[x] += 1
+    return made
+
+
+def _added_counts(counter: Any, more: Any) -> Any:
+    made = counter.copy()
+    for key, count in more.items():
+        made[key] += count
+    return made
+
+
+def _subtracted(counter: Any, items: Any) -> Any:
+    made = counter.copy()
+    for x in items:
+        made[x] -= 1
+    return made
+
+
+def _most_common(counter: Any) -> Any:
+    return sorted(counter.items(), key=lambda pair: pair[1], reverse=True)
+
+
+def most_common(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+    """`counter.most_common(n)`"""
+    found = s.call(v.Static(_most_common), [receiver])
+    if not args or args[0] == v.Static(None):
+        return found
+    return tables.first_of(s, found, args[0])
+
+
+def total(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+    """`counter.total()`"""
+    return s.call(v.Static(_total), [receiver])
+
+
+def _total(counter: Any) -> Any:
+    return sum(counter.values())
+
+
+def counter_updated(s: State, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    """`counter.update(more)`"""
+    assert isinstance(whole, v.Record)
+    return v.Static(None), counted(s, whole, args[0])
+
+
+def counter_subtracted(s: State, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    """`counter.subtract(items)`"""
+    return v.Static(None), s.call(v.Static(_subtracted), [whole, members(s, args[0])])
+
+
+CHANGES |= {
+    collections.Counter.update: counter_updated,
+    collections.Counter.subtract: counter_subtracted,
+}
+
+
+def make_defaultdict(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    """`collections.defaultdict(factory, ...)`"""
+    factory = args[0] if args else v.Static(None)
+    made = v.Record("table", ("keys", "values", "factory"), (EMPTY, EMPTY, factory), collections.defaultdict)
+    for more in (*args[1:], *([v.Record("dict", tuple(kwargs), tuple(kwargs.values()))] if kwargs else [])):
+        made = tables.updated(s, made, more)
+    return made

@@ -1,0 +1,561 @@
+"""Arrays made of a list whose length is data: `jnp.stack([f(k) for k in t.kids])`, and what can be done with them.
+
+Their first axis has no fixed length, so they are kept as lists: reductions over that axis are reductions of the list,
+everything else works row by row.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from autobatch.frontend.library.joined import concatenate
+from autobatch.frontend.library.numpy_arrays import kind_of, marked
+from autobatch.frontend.library.prelude import (
+    accumulate,
+    along_first,
+    in_order,
+    middle,
+    place_of_greatest,
+    place_of_least,
+    places_in_order,
+    run,
+)
+from autobatch.frontend.lowering.attributes import Expanded, array_method, is_stack
+from autobatch.frontend.lowering.comprehensions import make_map
+from autobatch.frontend.lowering.indexing import index_array
+from autobatch.frontend.lowering.joins import stored
+from autobatch.frontend.lowering.numbers import operand_of, traced
+from autobatch.frontend.lowering.operators import compare_with
+from autobatch.frontend.lowering.reductions import multiplied, reduce_sequence, sum_of
+from autobatch.frontend.lowering.sequences import is_inside, item, length, sequence, sliced, zipped
+from autobatch.frontend.lowering.state import State
+from autobatch.frontend.types import values as v
+from autobatch.frontend.types.layouts import LeafLayout, ListingLayout, name_of_type
+from autobatch.ir.ops import own
+from autobatch.ir.types import Array, List
+
+_MAKERS = (jnp.stack, jnp.array, jnp.asarray)
+_JOINING = (jnp.concatenate, jnp.vstack)
+_FUNCTIONS: dict[str, Any] = {
+    **{n: getattr(jnp, n) for n in ("sum", "mean", "max", "min", "any", "all", "prod", "var", "std")},
+    **{n: getattr(jnp, n) for n in ("argmax", "argmin", "cumsum", "cumprod", "flip", "sort", "argsort", "median")},
+    "softmax": jax.nn.softmax,
+    "logsumexp": jax.nn.logsumexp,
+    "norm": jnp.linalg.norm,
+}
+"""Functions along an axis, by name."""
+_OF_AXIS = {function: name for name, function in _FUNCTIONS.items()}
+_SCANS = {"cumsum": operator.add, "cumprod": operator.mul}
+_OF_TWO = {
+    "sum": jnp.add,
+    "prod": jnp.multiply,
+    "max": jnp.maximum,
+    "min": jnp.minimum,
+    "any": jnp.logical_or,
+    "all": jnp.logical_and,
+}
+_ORDERED = {"sort": in_order, "argsort": places_in_order, "median": middle}
+"""Functions of an array of numbers that put it in order."""
+_ROWWISE = frozenset(
+    getattr(owner, n)
+    for owner, names in (
+        (
+            jnp,
+            "exp log log1p expm1 tanh sin cos sqrt square abs sign floor maximum minimum where add subtract multiply",
+        ),
+        (jnp, "divide power isnan isfinite logical_and logical_or logical_not clip negative reciprocal"),
+        (jax.nn, "sigmoid relu gelu silu softplus elu leaky_relu log_sigmoid"),
+    )
+    for n in names.split()
+)
+
+
+def stacking(s: State, function: Any, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]) -> v.Abstract | None:
+    """The result of a function of JAX on a list of the program; None when there is none among the arguments."""
+    if function in _JOINING and args and isinstance(args[0], v.Record) and any(map(_is_list, args[0].items)):
+        if function is jnp.vstack and any(_rank(x) == 1 for x in args[0].items):
+            s.refuse("vstack() makes rows of arrays whose length is data", "make a list of the arrays")
+        return _joined(s, args[0].items, _axis(s, args[1:], kwargs, 0)[0])
+    if not any(_is_list(a) or is_stack(s, a) for a in (*args, *kwargs.values())):
+        return None
+    if not kwargs and (made := _mapped(s, args)) is not None:
+        return made
+    if function in _MAKERS and not kwargs:
+        return stack(s, args[0])
+    if function in (jnp.dot, jnp.matmul):
+        return matmul(s, args[0], args[1])
+    if function is jnp.einsum and not kwargs and isinstance(args[0], v.Static) and isinstance(args[0].value, str):
+        return einsum(s, args[0].value.replace(" ", ""), args[1:])
+    if function in _ROWWISE and not kwargs:
+        return combined(s, function, [_stack_of(s, a) if _is_list(a) else a for a in args])
+    method = getattr(function, "array_method", "")
+    name = _OF_AXIS.get(function) or (method if method in _FUNCTIONS and hasattr(jax.Array, method) else "")
+    if name:
+        rest = args[2:] if name == "norm" and args[1:2] == [v.Static(None)] else args[1:]  # its `ord`
+        if name == "norm" and len(rest) == len(args) - 1 and rest:
+            s.refuse(
+                "norm() of an array whose length is data is the Euclidean one", "write it out: jnp.abs(x).sum(axis)"
+            )
+        axis, keep = _axis(s, rest, kwargs, -1 if name in ("softmax", "sort", "argsort") else None)
+        return along(s, name, _stack_of(s, args[0]), axis, keep)
+    shown = method or getattr(function, "__name__", "this function")
+    what = "an array" if any(is_stack(s, a) for a in (*args, *kwargs.values())) else "a list"
+    s.refuse(
+        f"{shown}() of {what} whose length is data cannot be compiled",
+        "reduce it over its first axis (sum, mean, max, softmax), or work on its rows in a comprehension",
+    )
+
+
+def _mapped(s: State, args: Sequence[v.Abstract]) -> v.Abstract | None:
+    """`jax.vmap(f)(rows)`: the function, row by row. None for any other call."""
+    match args:
+        case [v.Method(name=v.DEFERRED, receiver=v.Record(items=(v.Static(value=transform), given, named))), *xs]:
+            if transform is not jax.vmap or not isinstance(given, v.Record) or not isinstance(named, v.Record):
+                return None
+        case _:
+            return None
+    says = dict(zip(named.keys, named.items, strict=True))
+    axes = given.items[1] if len(given.items) > 1 else says.pop("in_axes", v.Static(0))
+    if isinstance(axes, v.Record):
+        each = [a.value if isinstance(a, v.Static) else ... for a in axes.items]
+    else:
+        held = axes.value if isinstance(axes, v.Static) else ...
+        each = list(held) if isinstance(held, tuple | list) else [held] * len(xs)
+    fits = len(each) == len(xs) and all(
+        a is None or (a == 0 and is_stack(s, x)) for a, x in zip(each, xs, strict=False)
+    )
+    if says or len(given.items) > 2 or not fits:
+        s.refuse(
+            "jax.vmap() over an array whose length is data maps its rows alone", "use a comprehension and jnp.stack"
+        )
+
+    def of_row(t: State, *rows: v.Abstract) -> v.Abstract:
+        items = iter(rows)
+        return t.call(given.items[0], [x if a is None else next(items) for a, x in zip(each, xs, strict=True)])
+
+    made = _each(s, [_stack_of(s, x) for a, x in zip(each, xs, strict=True) if a == 0], of_row)
+    return stack(s, replace(made, array=False))
+
+
+def _is_list(value: v.Abstract) -> bool:
+    return isinstance(value, v.Listing) or (isinstance(value, v.Leaf) and isinstance(value.type, List))
+
+
+def stack(s: State, value: v.Abstract) -> v.Listing:
+    """A list of numbers or arrays of one shape as an array; so are its elements, where they are such lists."""
+    found = sequence(s, value)
+    assert isinstance(found, v.Lazy)
+    made = value if isinstance(value, v.Listing) else stored(s, found)
+    if isinstance(made, v.Listing) and isinstance(made.elem, LeafLayout) and isinstance(made.elem.type, Array):
+        return rowwise(s, _strong, (replace(made, array=True),)) if made.elem.type.weak else replace(made, array=True)
+    if isinstance(made, v.Listing) and isinstance(made.elem, ListingLayout):
+        return made if made.array and made.elem.array else _each(s, [made], lambda t, row: stack(t, row))
+    of = made.elem.type if isinstance(made, v.Listing) and isinstance(made.elem, LeafLayout) else None
+    held = f"; this is a list of {name_of_type(of)}" if of is not None and not isinstance(of, Array) else ""
+    s.refuse(f"only numbers and arrays of one shape can be stacked{held}", "stack the parts one by one")
+
+
+def _strong(x: Any) -> Any:
+    return jax.lax.convert_element_type(x, x.dtype)
+
+
+def _stack_of(s: State, value: v.Abstract) -> v.Listing:
+    if isinstance(value, v.Record) and value.cls is Expanded:
+        s.refuse(
+            "an array whose length is data is behind [None] an operand of arithmetic alone",
+            "combine it with another: x[:, None] - y[None]",
+        )
+    if isinstance(value, v.Record):
+        s.refuse("the transpose of an array whose length is data is an operand of @ alone", "write x where it is x.T.T")
+    return value if isinstance(value, v.Listing) and value.array else stack(s, value)
+
+
+def _row(value: v.Listing) -> Array:
+    assert isinstance(value.elem, LeafLayout) and isinstance(value.elem.type, Array)
+    return value.elem.type
+
+
+def _is_deep(value: v.Abstract) -> bool:
+    """Are the rows, too, arrays whose length is data?"""
+    return isinstance(value, v.Listing) and isinstance(value.elem, ListingLayout)
+
+
+def _is_expanded(value: v.Abstract) -> bool:
+    return isinstance(value, v.Record) and value.cls is Expanded
+
+
+def _rank(value: v.Abstract) -> int:
+    """How many axes a value has."""
+    if isinstance(value, v.Record) and value.cls is Expanded:
+        return 1 + _rank(value.items[0])
+    if isinstance(value, v.Listing):
+        elem, rank = value.elem, 1
+        while isinstance(elem, ListingLayout):
+            elem, rank = elem.elem, rank + 1
+        return rank + (len(elem.type.shape) if isinstance(elem, LeafLayout) and isinstance(elem.type, Array) else 0)
+    if isinstance(value, v.Leaf) and isinstance(value.type, Array):
+        return len(value.type.shape)
+    return np.ndim(value.value) if isinstance(value, v.Static) and hasattr(value.value, "ndim") else 0
+
+
+def _axis(s: State, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract], default: Any = None) -> tuple[Any, bool]:
+    """The axis, and whether it stays, with length 1."""
+    axis, keep = args[0] if args else kwargs.get("axis", v.Static(default)), kwargs.get("keepdims", v.Static(False))
+    if (
+        not (isinstance(axis, v.Static) and isinstance(keep, v.Static))
+        or set(kwargs) - {"axis", "keepdims"}
+        or args[1:]
+    ):
+        s.refuse(
+            "only the axis and keepdims can be given for an array whose length is data",
+            "drop the other arguments, or make the array of a list whose length is fixed",
+        )
+    return axis.value, bool(keep.value)
+
+
+def along(s: State, name: str, value: v.Listing, axis: Any, keep: bool) -> v.Abstract:
+    """A function along an axis: the first one, all, or one of the rows."""
+    rank = _rank(value)
+    if isinstance(axis, int) and axis % rank:
+        inner = axis % rank - 1
+        if _is_deep(value):
+            return _each(s, [value], lambda t, row: along(t, name, _stack_of(t, row), inner, keep))
+        return rowwise(s, _of_row(name, inner, keep), (value,))
+    if not (axis is None or axis == 0 or axis == -rank):
+        s.refuse(
+            f"the axis of {name}() of an array whose length is data must be a constant", "write it as a number: axis=0"
+        )
+    if name == "flip" and (axis is not None or rank == 1):
+        return index_rows(s, value, v.Static(slice(None, None, -1)))
+    if name in _SCANS or name == "flip":
+        if axis is None and rank > 1:
+            s.refuse(f"{name}() of all axes of an array whose length is data", "give the axis: axis=0")
+        return stack(s, run(s, accumulate, [value], {"function": v.Static(_SCANS[name])}))
+    if name in _ORDERED:
+        if rank > 1:
+            s.refuse(f"{name}() of an array whose length is data is along its last axis, or of numbers", "give axis=-1")
+        made = run(s, _ORDERED[name], [value], {})
+        return made if name == "median" else stack(s, made)
+    if _is_deep(value) and axis is not None and name in ("argmax", "argmin"):
+        s.refuse(
+            f"{name}() along the first of two axes whose length is data cannot be compiled",
+            "transpose the product: (y @ x.T)",
+        )
+    made = _of_first(s, name, value, axis)
+    if keep and isinstance(made, v.Listing) and name != "softmax":
+        return v.Record("object", ("rows",), (made,), Expanded)
+    if not keep or isinstance(made, v.Listing):
+        return made
+    return traced(s, jnp.expand_dims, made, v.Static(0 if axis is not None else tuple(range(rank))))
+
+
+def _of_first(s: State, name: str, value: v.Listing, axis: Any) -> v.Abstract:
+    if name in ("softmax", "logsumexp"):
+        return _softmax(s, name == "softmax", value, axis)
+    if name in ("var", "std"):
+        apart = rowwise(s, operator.sub, (value, _reduced(s, "mean", value, axis)))
+        found = _reduced(s, "mean", rowwise(s, operator.mul, (apart, apart)), axis)
+        return _applied(s, jnp.sqrt, found) if name == "std" else found
+    if name == "norm":
+        return _applied(s, jnp.sqrt, _reduced(s, "sum", rowwise(s, operator.mul, (value, value)), axis))
+    if name in ("argmax", "argmin"):
+        if axis is None and _rank(value) > 1:
+            s.refuse(f"{name}() of all axes of an array whose length is data", "give the axis: axis=0")
+        return run(s, place_of_greatest if name == "argmax" else place_of_least, [value], {})
+    return _reduced(s, name, value, axis)
+
+
+def _applied(s: State, function: Any, *args: v.Abstract) -> v.Abstract:
+    """A function that works number by number, on what a reduction gives."""
+    return rowwise(s, function, args) if any(isinstance(a, v.Listing) for a in args) else traced(s, function, *args)
+
+
+def _reduced(s: State, kind: str, value: v.Listing, axis: Any) -> v.Abstract:
+    """A reduction over the first axis, or over all axes."""
+    if axis is not None and _is_deep(value):
+        if kind == "mean":
+            return rowwise(s, operator.truediv, (_stack_of(s, _reduced(s, "sum", value, axis)), length(s, value)))
+        return stack(s, run(s, along_first, [value], {"function": v.Static(_OF_TWO[kind])}))
+    if axis is None and _is_deep(value):
+        value = _each(s, [value], lambda t, row: _reduced(t, kind, _stack_of(t, row), None))
+    elif axis is None and _rank(value) > 1:
+        value = rowwise(s, array_method(kind), (value,))
+    if kind in ("any", "all"):
+        return reduce_sequence(s, value, kind)
+    if kind == "sum":
+        return sum_of(s, value, v.Static(0))
+    if kind == "mean":
+        total = sum_of(s, value, v.Static(0))
+        return traced(s, operator.truediv, total, length(s, value))
+    if kind == "prod":
+        return multiplied(s, value)
+    some = compare_with(s, operator.gt, length(s, value), v.Static(0))
+    s.check(operand_of(s, some), "ValueError", f"zero-size array to reduction operation {kind}")
+    return v.Leaf(s.apply(own("reduce", kind=kind, ties="even"), value.lists, _row(value)))
+
+
+@lru_cache(maxsize=256)
+def _of_row(name: str, axis: int, keep: bool) -> Any:
+    """The function along an axis of one row; one for each, so that its traces are found again."""
+    function, given = _FUNCTIONS[name], {"keepdims": True} if keep else {}
+
+    def of_row(row: Any) -> Any:
+        return function(row, axis=axis, **given)
+
+    of_row.__module__, of_row.__name__ = "jax", name
+    return of_row
+
+
+def combined(s: State, function: Any, args: Sequence[v.Abstract]) -> v.Abstract:
+    """A function that works number by number. What is behind `[None]` alone, or with arrays of fewer axes, stays so."""
+    most = max((_rank(a) for a in args if _is_expanded(a)), default=0)
+    if not most or any(isinstance(a, v.Listing) and _rank(a) >= most for a in args):
+        return rowwise(s, function, args)
+    made = rowwise(s, function, [_collapsed(a) for a in args])
+    return v.Record("object", ("rows",), (made,), Expanded)
+
+
+def _collapsed(value: v.Abstract) -> v.Abstract:
+    """An operand as each row of another one meets it."""
+    return value.items[0] if isinstance(value, v.Record) and value.cls is Expanded else value
+
+
+def rowwise(s: State, function: Any, args: Sequence[v.Abstract]) -> v.Listing:
+    """A function that works number by number, on arrays whose length is data and on others that are broadcast along
+    their last axes, as NumPy does. One behind `[None]` is combined with each row of the others."""
+    expanded = any(map(_is_expanded, args))
+    rank = max(_rank(a) for a in args if isinstance(a, v.Listing))
+    whole = [a for a in args if isinstance(a, v.Listing) and _rank(a) == rank]
+    deep = expanded or any(map(_is_deep, whole))
+    for a in args:
+        if _is_expanded(a) and _rank(a) == rank:
+            continue
+        others = isinstance(a, v.Listing) and _rank(a) < rank and not deep
+        if others or (not isinstance(a, v.Listing) and _rank(a) >= rank):
+            s.refuse("an array is combined with an array whose length is data, along that axis", "use a comprehension")
+
+    def row(t: State, *rows: v.Abstract) -> v.Abstract:
+        items = iter(rows)
+        given = [next(items) if isinstance(a, v.Listing) and _rank(a) == rank else a for a in args]
+        if deep:
+            given = [_collapsed(a) for a in given]
+            return rowwise(t, function, [_broadcast(t, a, rank - 2) for a in given])
+        return traced(t, function, *given)
+
+    return _each(s, whole, row)
+
+
+def _broadcast(s: State, row: v.Abstract, rank: int) -> v.Abstract:
+    """An operand of a row whose first axis has a length that is data: a first axis of length one is dropped."""
+    if (
+        isinstance(row, v.Leaf)
+        and isinstance(row.type, Array)
+        and len(row.type.shape) > rank
+        and row.type.shape[0] == 1
+    ):
+        return traced(s, operator.getitem, row, v.Static(0))
+    return row
+
+
+def _each(s: State, stacks: Sequence[v.Listing], do: Callable[..., v.Abstract]) -> v.Listing:
+    """`do(state, *rows)` for the rows of arrays of one length."""
+    found = sequence(s, zipped(s, stacks, True))
+    assert isinstance(found, v.Lazy)
+
+    def body(t: State, rows: v.Abstract) -> tuple[bool, Any]:
+        assert isinstance(rows, v.Record)
+        return True, lambda u: do(u, *rows.items)
+
+    made = make_map(s, found, body)
+    assert isinstance(made, v.Listing)
+    return replace(made, array=True)
+
+
+def _joined(s: State, parts: Sequence[v.Abstract], axis: Any) -> v.Abstract:
+    """Arrays behind one another; along an axis of the rows, row by row."""
+    stacks = [_stack_of(s, x) if _is_list(x) else x for x in parts]
+    if axis == 0:
+        return stack(s, concatenate(s, *(replace(x, array=False) if isinstance(x, v.Listing) else x for x in stacks)))
+    if not isinstance(axis, int) or not all(isinstance(x, v.Listing) and not _is_deep(x) for x in stacks):
+        s.refuse("arrays whose length is data are joined along their first axis, or row by row", "use a comprehension")
+    return _each(
+        s, [x for x in stacks if isinstance(x, v.Listing)], lambda t, *rows: traced(t, _side_by_side(axis), *rows)
+    )
+
+
+@lru_cache(maxsize=16)
+def _side_by_side(axis: int) -> Any:
+    def side_by_side(*rows: Any) -> Any:
+        return jnp.concatenate(rows, axis=axis - 1 if axis > 0 else axis)
+
+    side_by_side.__module__ = "jax"
+    return side_by_side
+
+
+def operate(s: State, function: Any, args: Sequence[v.Abstract]) -> v.Abstract:
+    """An operator on such arrays."""
+    if function is operator.getitem:
+        return index_rows(s, args[0], args[1])
+    if function is operator.matmul:
+        return marked(matmul(s, args[0], args[1]), kind_of(args))
+    kind, args = kind_of(args), [a if _is_expanded(a) or not is_stack(s, a) else _stack_of(s, a) for a in args]
+    return marked(combined(s, function, args), kind)
+
+
+def index_rows(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
+    """`rows[i]`, a row; `rows[i, j]`, a part of one; `rows[a:b]`, such an array again."""
+    if isinstance(index, v.Static) and isinstance(index.value, tuple):
+        index = v.Record("tuple", tuple(range(len(index.value))), tuple(map(v.Static, index.value)))
+    if isinstance(value, v.Record):
+        value = _stack_of(s, value)
+    match index:
+        case v.Static(value=None):
+            return v.Record("object", ("rows",), (_stack_of(s, value),), Expanded)
+        case v.Record(kind="tuple", items=(v.Static(value=None), *rest)) if not (rest and rest[0] == v.Static(None)):
+            part = v.Record("tuple", tuple(range(len(rest))), tuple(rest))
+            return index_rows(s, index_rows(s, value, part) if rest else value, v.Static(None))
+        case v.Static(value=slice(start=start, stop=stop, step=step)):
+            return stack(s, sliced(s, value, [v.Static(start), v.Static(stop), v.Static(step)]))
+        case v.Record(cls=cls, items=items) if cls is slice:
+            return stack(s, sliced(s, value, items))
+        case v.Record(kind="tuple", items=(first, *rest)) if _is_slice(first) and not _is_deep(value):
+            rows, kind = _stack_of(s, index_rows(s, value, first)), kind_of([value])
+            part = v.Record("tuple", tuple(range(len(rest))), tuple(rest))
+            return _each(s, [rows], lambda t, row: index_array(t, marked(row, kind), part))
+        case v.Record(kind="tuple", items=(first, *rest)) if is_scalar(first):
+            row = _row_at(s, value, first)
+            return index_array(s, row, v.Record("tuple", tuple(range(len(rest))), tuple(rest))) if rest else row
+        case _ if is_scalar(index):
+            return _row_at(s, value, index)
+        case _:
+            s.refuse(
+                "an array whose length is data is indexed by numbers, or cut by one slice",
+                "index its rows in a comprehension",
+            )
+
+
+def _is_slice(value: v.Abstract) -> bool:
+    constant = isinstance(value, v.Static) and isinstance(value.value, slice)
+    return constant or (isinstance(value, v.Record) and value.cls is slice)
+
+
+def _row_at(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
+    """A row: out of range it fails where the array is one of NumPy, and is clamped where it is one of JAX."""
+    kind, count = kind_of([value]), length(s, value)
+    if kind:
+        words = "index {} is out of bounds for axis 0 with size {}"
+        inside = traced(s, is_inside, index, count).operand
+        s.check(inside, "IndexError", words, (operand_of(s, index), operand_of(s, count)))
+    else:
+        some = compare_with(s, operator.gt, count, v.Static(0))
+        s.check(operand_of(s, some), "IndexError", "index is out of bounds for axis 0 with size 0")
+        if index not in (v.Static(0), v.Static(-1)):
+            index = traced(s, _clamped, index, count)
+    return marked(item(s, value, index), kind)
+
+
+def _clamped(i: Any, n: Any) -> Any:
+    return jnp.clip(jnp.where(i < 0, i + n, i), 0, n - 1)
+
+
+def is_scalar(value: v.Abstract) -> bool:
+    """Is it one integer?"""
+    if isinstance(value, v.Static):
+        return isinstance(value.value, (int, np.integer))
+    return isinstance(value, v.Leaf) and isinstance(value.type, Array) and value.type.is_scalar
+
+
+def matmul(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    """`rows @ W`, row by row; `weights @ rows`, a sum over the rows; `rows @ others.T`, the products of all pairs;
+    `rows.T @ others`, a sum of outer products."""
+    turned_a, turned_b = (isinstance(x, v.Record) and is_stack(s, x) for x in (a, b))
+    a, b = (x.items[0] if isinstance(x, v.Record) and is_stack(s, x) else x for x in (a, b))
+    a, b = (_stack_of(s, x) if _is_list(x) else x for x in (a, b))
+    match a, b:
+        case v.Listing(), v.Listing() if turned_a and not turned_b and not (_is_deep(a) or _is_deep(b)):
+            return sum_of(s, _each(s, [a, b], lambda t, x, y: traced(t, _outer, x, y)), v.Static(0))
+        case v.Listing(), v.Listing() if turned_b and not turned_a and _rank(a) == 2 and not _is_deep(a):
+            return _each(s, [a], lambda t, x: matmul(t, b, x))
+        case _, v.Listing() if turned_b and not turned_a and _rank(a) == 1:
+            return matmul(s, b, a)
+        case v.Listing(), v.Listing() if not (turned_a or turned_b) and _is_deep(a):
+            return _each(s, [a], lambda t, x: matmul(t, x, b))
+        case v.Listing(), v.Listing() if not (turned_a or turned_b) and _rank(a) == 1:
+            return sum_of(s, _each(s, [a, b], lambda t, x, y: traced(t, operator.mul, x, y)), v.Static(0))
+        case v.Listing(), _ if not (turned_a or _is_deep(a) or isinstance(b, v.Listing)) and _row(a).shape:
+            return _each(s, [a], lambda t, x: traced(t, operator.matmul, x, b))
+        case _:
+            s.refuse("this product of arrays whose length is data cannot be compiled", "use a comprehension and sum()")
+
+
+def einsum(s: State, spec: str, xs: Sequence[v.Abstract]) -> v.Abstract:
+    """`jnp.einsum`: an axis whose length is data is a loop over the rows of all operands that have it; what it is not
+    in the result is summed."""
+    given, arrow, out = spec.partition("->")
+    named = given.split(",")
+    plain = all(len(set(n)) == len(n) and n.isalpha() for n in named if n) and len(set(out)) == len(out)
+    if not (arrow and plain and len(named) == len(xs)):
+        s.refuse(
+            "einsum() of arrays whose length is data is by letters, each once in an operand, with a result",
+            "write it as 'nd,md->nm'",
+        )
+    xs = [_stack_of(s, x) if _is_list(x) or is_stack(s, x) else x for x in xs]
+    if any(len(n) != _rank(x) for n, x in zip(named, xs, strict=True)):
+        s.refuse("an operand of einsum() has other axes than its letters say", "a letter for each axis")
+    open = [n[0] for n, x in zip(named, xs, strict=True) if isinstance(x, v.Listing)]
+    if not open:
+        return traced(s, _einsum(spec), *xs)
+    first = out[0] if out and out[0] in open else next((c for c in open if c not in out), "")
+    having = [x for n, x in zip(named, xs, strict=True) if first and n[:1] == first and isinstance(x, v.Listing)]
+    elsewhere = any(first in (n[1:] if isinstance(x, v.Listing) else n) for n, x in zip(named, xs, strict=True))
+    if not first or elsewhere:
+        s.refuse(
+            "einsum() with an axis whose length is data that is not the first one", "put these axes first, or transpose"
+        )
+    rest = ",".join(n[1:] if n[:1] == first else n for n in named) + "->" + out.removeprefix(first)
+
+    def of_row(t: State, *rows: v.Abstract) -> v.Abstract:
+        items = iter(rows)
+        return einsum(t, rest, [next(items) if n[:1] == first else x for n, x in zip(named, xs, strict=True)])
+
+    made = _each(s, having, of_row)
+    return stack(s, replace(made, array=False)) if first in out else sum_of(s, made, v.Static(0))
+
+
+@lru_cache(maxsize=256)
+def _einsum(spec: str) -> Any:
+    def einsum(*xs: Any) -> Any:
+        return jnp.einsum(spec, *xs)
+
+    einsum.__module__ = "jax"
+    return einsum
+
+
+def _outer(x: Any, y: Any) -> Any:
+    return jnp.tensordot(x, y, 0)
+
+
+def _softmax(s: State, normalised: bool, value: v.Listing, axis: Any) -> v.Abstract:
+    """`softmax` and `logsumexp` over the first axis, or over all axes."""
+    top = _applied(s, jax.lax.stop_gradient, _reduced(s, "max", value, axis))
+    weights = rowwise(s, _shifted_exp, (value, top))
+    total = _reduced(s, "sum", weights, axis)
+    if normalised:
+        return rowwise(s, operator.truediv, (weights, total))
+    return _applied(s, _log_plus, total, top)
+
+
+def _shifted_exp(x: Any, top: Any) -> Any:
+    return jnp.exp(x - top)
+
+
+def _log_plus(total: Any, top: Any) -> Any:
+    return jnp.log(total) + top

@@ -1,0 +1,413 @@
+"""Dicts and sets whose keys the function makes: a list of keys and one of values, in the order of insertion.
+
+    d[k] = y        %1: int32* = find(%keys, %k)          where the key is; -1: nowhere
+                    %2: int32* = where(%1 < 0, len, %1)   the place that it has, or gets
+                    put(%keys, %2, %k), put(%values, %2, %y)
+
+A dict whose keys are constants has none of that: it is a value for each key, until a key comes that is none. A table is
+a record of kind "table", whose class is that of the dict or set that it stands for; sets have no values.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import types
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from typing import Any, NoReturn
+
+import jax.numpy as jnp
+
+from autobatch.errors import TypeConflictError
+from autobatch.frontend.library.equality import compares_fields
+from autobatch.frontend.library.joined import EMPTY, concatenate
+from autobatch.frontend.lowering.access import expand
+from autobatch.frontend.lowering.attributes import class_list, classes_of
+from autobatch.frontend.lowering.joins import as_listing, conditional, convert, stored
+from autobatch.frontend.lowering.numbers import operand_of, present, traced
+from autobatch.frontend.lowering.sequences import length, listing_item, sequence, sliced, zipped
+from autobatch.frontend.lowering.state import State
+from autobatch.frontend.memory import list_heap
+from autobatch.frontend.memory.heap import refused_without_memory
+from autobatch.frontend.memory.list_heap import hold
+from autobatch.frontend.memory.list_sites import is_set
+from autobatch.frontend.types import values as v
+from autobatch.frontend.types.layouts import ListingLayout, describe, is_python, layout_of
+from autobatch.frontend.types.unify import Conflict, as_table, constant, unify
+from autobatch.ir.core import Operand
+from autobatch.ir.ops import own
+from autobatch.ir.types import INT, Array, Ref, Tag
+
+
+def is_table(value: v.Abstract) -> bool:
+    """Is it a dict or set whose keys the function makes?"""
+    return isinstance(value, v.Record) and value.kind == "table"
+
+
+def table_of(s: State, value: v.Abstract) -> v.Record | None:
+    """A dict as a table, also one of constant keys; None for other values."""
+    found = expand(s, list_heap.copied(s, value) if list_heap.is_dict_row(value) else value)
+    return as_table(found) if is_dict(found) else None
+
+
+def is_dict(value: v.Abstract) -> bool:
+    """Is it a dict that the function builds, of any keys?"""
+    return isinstance(value, v.Record) and (value.kind == "dict" or "values" in value.keys)
+
+
+def copied(value: v.Abstract) -> v.Record:
+    """The same dict or set as an object of its own."""
+    assert isinstance(value, v.Record)
+    return replace(value)
+
+
+def keys_of(table: v.Record) -> v.Abstract:
+    """The list of the keys."""
+    return table.items[0]
+
+
+def values_of(table: v.Record) -> v.Abstract:
+    """The list of the values, those of the keys in their order."""
+    return table.items[1]
+
+
+# ---- reading
+
+
+def position(s: State, table: v.Record, key: v.Abstract) -> v.Leaf | None:
+    """Where a key is, -1 where it is not there; None where it cannot be there."""
+    key, keys = hashable(s, key), _listed(s, keys_of(table))
+    if keys is None:
+        return None
+    try:
+        layout = unify(keys.elem, layout_of(key))
+    except Conflict:
+        return None
+    lists, parts = convert(s, keys, ListingLayout(layout)), convert(s, key, layout) or [s.scalar(0)]
+    return v.Leaf(s.apply(own("find"), (*lists, *parts), INT))
+
+
+def holds(s: State, table: v.Record, key: v.Abstract) -> v.Abstract:
+    """`key in table`"""
+    found = position(s, table, key)
+    return v.Static(False) if found is None else traced(s, operator.ge, found, v.Static(0))
+
+
+def load(s: State, table: v.Record, key: v.Abstract) -> v.Abstract:
+    """`table[key]`; KeyError where it is not there."""
+    if table.cls is Counter:
+        return get(s, table, key, v.Static(0))
+    found = position(s, table, key)
+    if not check_found(s, found, key):
+        return v.Static(None)
+    assert found is not None
+    return _value_at(s, table, found)
+
+
+def check_found(s: State, found: v.Leaf | None, key: v.Abstract) -> bool:
+    """KeyError where a key is not there. False where that is always so."""
+    there = s.scalar(False) if found is None else traced(s, operator.ge, found, v.Static(0)).operand
+    s.check(there, "KeyError", *_shown(key))
+    s.dead = s.dead or found is None
+    return found is not None
+
+
+def get(s: State, table: v.Record, key: v.Abstract, default: v.Abstract) -> v.Abstract:
+    """`table.get(key, default)`"""
+    found = position(s, table, key)
+    if found is None:
+        return default
+    there = traced(s, operator.ge, found, v.Static(0)).operand
+    return conditional(s, there, lambda t: _value_at(t, table, found), lambda t: default)
+
+
+def has_default(value: v.Abstract) -> bool:
+    """Is it a `defaultdict`, which makes the values of keys that are asked for?"""
+    if not isinstance(value, v.Record) or value.kind != "table" or "factory" not in value.keys:
+        return False
+    return value.get("factory") != v.Static(None)
+
+
+def get_or_make(s: State, table: v.Record, key: v.Abstract) -> v.Abstract:
+    """`table[key]` of a `defaultdict`, without the key in it."""
+    factory = table.get("factory")
+    assert factory is not None
+    return get_else(s, table, key, lambda t: made(t, factory))
+
+
+def get_else(s: State, table: v.Record, key: v.Abstract, default: Callable[[State], v.Abstract]) -> v.Abstract:
+    """`table[key]`, or what is made where the key is not there."""
+    found = position(s, table, key)
+    if found is None:
+        return default(s)
+    there = traced(s, operator.ge, found, v.Static(0)).operand
+    return conditional(s, there, lambda t: _value_at(t, table, found), default)
+
+
+def made(s: State, factory: v.Abstract) -> v.Abstract:
+    """A new value of a `defaultdict`."""
+    value = s.call(factory, [])
+    site: object = (
+        ("defaultdict", value.cls or dict) if is_dict(value) and isinstance(value, v.Record) else "defaultdict"
+    )
+    if is_set(value):
+        site = ("defaultdict", set)
+    return hold(s, s.context.rules.made_by(s, value, site))
+
+
+def first_of(s: State, items: v.Abstract, count: v.Abstract) -> v.Abstract:
+    """The first elements of a list."""
+    return s.context.rules.materialise(s, sliced(s, items, [v.Static(None), count, v.Static(None)]))
+
+
+def _value_at(s: State, table: v.Record, place: v.Leaf) -> v.Abstract:
+    values = _listed(s, values_of(table))
+    assert values is not None
+    return listing_item(s, values, place)
+
+
+def _shown(key: v.Abstract) -> tuple[str, list[Operand]]:
+    """A key in the words of an error."""
+    if isinstance(key, v.Static):
+        return repr(key.value).replace("{", "{{").replace("}", "}}"), []
+    if isinstance(key, v.Record):
+        parts = [_shown(x) for x in key.items]
+        return f"({', '.join(words for words, _ in parts)})", [x for _, xs in parts for x in xs]
+    return ("{}", [key.operand]) if isinstance(key, v.Leaf) and isinstance(key.type, Array | Tag) else ("...", [])
+
+
+# ---- changing
+
+
+def with_item(s: State, table: v.Record, key: v.Abstract, value: v.Abstract) -> v.Record:
+    """The dict with `table[key] = value`. One of constant keys stays such where this is one."""
+    key = constant(key)
+    if table.kind != "dict" or not isinstance(key, v.Static):
+        return store(s, as_table(table), key, value)
+    hashable(s, key)
+    known = dict(zip(table.keys, table.items, strict=True)) | {key.value: value}
+    return v.Record("dict", tuple(known), tuple(known.values()))
+
+
+def of_pairs(s: State, pairs: v.Abstract) -> v.Record:
+    """The dict that pairs of keys and values are."""
+    return updated(s, v.Record("dict", (), ()), pairs)
+
+
+def updated(s: State, table: v.Record, more: v.Abstract) -> v.Record:
+    """The dict with the items of another one, or of a sequence of pairs."""
+    more = list_heap.copied(s, more) if list_heap.is_dict_row(more) else more
+    found = expand(s, more)
+    if isinstance(found, v.Record) and found.kind == "dict":
+        for key, value in zip(found.keys, found.items, strict=True):
+            table = with_item(s, table, v.Static(key), value)
+        return table
+    pairs = pairs_of(s, found) if isinstance(found, v.Record) and is_table(found) else more
+    rows = sequence(s, pairs)
+    if isinstance(rows, v.Record):
+        for pair in rows.items:
+            table = with_item(s, table, *_pair(s, pair))
+        return table
+    made = s.call(v.Static(_all_stored), [as_table(table), pairs])
+    assert isinstance(made, v.Record)
+    return made
+
+
+def pairs_of(s: State, table: v.Record) -> v.Abstract:
+    """The pairs of keys and values of a dict; of a set, the values are constants."""
+    if table.kind == "table" and table.cls is set:
+        found = sequence(s, table.items[0])
+        if isinstance(found, v.Record):
+            made = tuple(v.Record("tuple", (0, 1), (x, v.Static(True))) for x in found.items)
+            return v.Record("list", tuple(range(len(made))), made)
+        return v.Lazy(found.length, lambda t, i: v.Record("tuple", (0, 1), (found.item(t, i), v.Static(True))))
+    if table.kind == "dict":
+        items = tuple(v.Record("tuple", (0, 1), (v.Static(k), x)) for k, x in zip(table.keys, table.items, strict=True))
+        return v.Record("list", tuple(range(len(items))), items)
+    return zipped(s, table.items[:2], strict=False)
+
+
+def _all_stored(table: Any, pairs: Any) -> Any:
+    """Lowered like a function of the user."""
+    made = table.copy()
+    for key, value in pairs:
+        made[key] = value
+    return made
+
+
+def _pair(s: State, value: v.Abstract) -> tuple[v.Abstract, v.Abstract]:
+    found = sequence(s, value)
+    if not isinstance(found, v.Record) or len(found.items) != 2:
+        s.refuse("a dict is made of pairs", "give a key and a value for each item")
+    return found.items[0], found.items[1]
+
+
+def store(s: State, table: v.Record, key: v.Abstract, value: v.Abstract | None = None) -> v.Record:
+    """The table with `table[key] = value`; of a set, with a key."""
+    found = position(s, table, key)
+    place = _place(s, table, found)
+    given = [hashable(s, key)] if value is None else [hashable(s, key), stored(s, value)]
+    items = [put(s, x, place, y, what) for x, y, what in zip(table.items, given, ("keys", "values"), strict=False)]
+    return v.Record("table", table.keys, (*items, *table.items[len(items) :]), table.cls)
+
+
+def _place(s: State, table: v.Record, found: v.Leaf | None) -> v.Abstract:
+    """The place of a key, or the one behind all others."""
+    count = length(s, keys_of(table))
+    return count if found is None else traced(s, _or_behind, found, count)
+
+
+def _or_behind(found: Any, count: Any) -> Any:
+    return jnp.where(found < 0, count, found)
+
+
+def put(s: State, items: v.Abstract, place: v.Abstract, element: v.Abstract, what: str) -> v.Listing:
+    """A list with an element at a place, or behind it."""
+    known = _listed(s, items)
+    if known is None:
+        return as_listing(s, v.Record("list", (0,), (element,)))
+    try:
+        layout = unify(known.elem, layout_of(element))
+    except Conflict as conflict:
+        raise TypeConflictError(
+            f"the {what} have different types: {conflict}", s.span, f"give all {what} one type"
+        ) from None
+    lists, parts = convert(s, known, ListingLayout(layout)), convert(s, element, layout) or [s.scalar(0)]
+    index = operand_of(s, place)
+    made = tuple(s.apply(own("put"), (x, index, y), x.type) for x, y in zip(lists, parts, strict=True))
+    result = v.Listing(made, layout)
+    s.context.identities.joined(result, known)
+    s.context.identities.collected(result, [element])
+    return result
+
+
+def without(s: State, table: v.Record, place: v.Abstract) -> v.Record:
+    """The table without the key at a place."""
+    behind = traced(s, operator.add, place, v.Static(1))
+    none = v.Static(None)
+
+    def cut(items: v.Abstract) -> v.Abstract:
+        known = _listed(s, items)
+        assert known is not None
+        return concatenate(s, EMPTY, sliced(s, known, [none, place, none]), sliced(s, known, [behind, none, none]))
+
+    lists = 1 if "values" not in table.keys else 2
+    return v.Record("table", table.keys, (*map(cut, table.items[:lists]), *table.items[lists:]), table.cls)
+
+
+def delete(s: State, table: v.Record, key: v.Abstract) -> v.Record | None:
+    """The table without a key; KeyError where it is not there, None where it cannot be."""
+    found = position(s, table, key)
+    there = s.scalar(False) if found is None else traced(s, operator.ge, found, v.Static(0)).operand
+    s.check(there, "KeyError", *_shown(key))
+    return None if found is None else without(s, table, found)
+
+
+def popped(s: State, table: v.Record, key: v.Abstract, default: v.Abstract | None) -> tuple[v.Abstract, v.Abstract]:
+    """`table.pop(key, default)`, and the table without the key."""
+    found = position(s, table, key)
+    if default is None or found is None:
+        value = load(s, table, key) if default is None else default
+        return value, table if found is None else without(s, table, found)
+    return get(s, table, key, default), without(s, table, _place(s, table, found))
+
+
+def dropped(s: State, table: v.Record, key: v.Abstract) -> v.Record:
+    """The table without a key, which need not be there."""
+    found = position(s, table, key)
+    return table if found is None else without(s, table, _place(s, table, found))
+
+
+def last_popped(s: State, table: v.Record) -> tuple[v.Abstract, v.Abstract]:
+    """`table.popitem()`, and the table without the last key."""
+    last = traced(s, _last, length(s, keys_of(table)))
+    s.check(traced(s, operator.ge, last, v.Static(0)).operand, "KeyError", "'popitem(): dictionary is empty'")
+    lists = [_listed(s, x) for x in table.items[:2]]
+    found = tuple(listing_item(s, x, last) for x in lists if x is not None)
+    return v.Record("tuple", (0, 1), found), without(s, table, last)
+
+
+def _last(count: Any) -> Any:
+    return count - 1
+
+
+# ---- keys
+
+
+def hashable(s: State, key: v.Abstract) -> v.Abstract:
+    """A key; refused where Python has no hash of it."""
+    if isinstance(key, v.Optional) and not key.unset:
+        inner = key.value
+        return conditional(s, key.missing, lambda t: v.Static(None), lambda t: hashable(t, inner))
+    key = expand(s, present(s, key))
+    match key:
+        case v.Static(value=held):
+            try:
+                hash(held)
+            except TypeError as error:
+                _refuse_key(s, str(error))
+            return key
+        case v.Leaf(type=Array() as type, numpy=numpy) if type.is_scalar and (is_python(type) or type.is_bool or numpy):
+            return key
+        case v.Leaf(type=Tag()):
+            return key
+        case v.Leaf(type=Ref() as type):
+            found = class_list(s, type)
+            _refuse_hashes(s, [found[k].cls for k in sorted(classes_of(s, key))])
+            return key
+        case v.Row(heap=heap):
+            _refuse_hashes(s, list(heap.members))
+            return key
+        case v.Record(kind="object", keys=keys, items=items, cls=cls) if _has_hash_of_fields(cls):
+            return v.Record(key.kind, keys, tuple(hashable(s, x) for x in items), cls)
+        case v.Record(kind="object", cls=cls) if cls in s.context.built and _is_identity(cls):
+            words = f"an object of {cls.__name__} is a key of a dict or set, by identity"
+            raise refused_without_memory([cls], words, s.span, "use a number that stands for it as the key")
+        case v.Record(kind="tuple" | "namedtuple", keys=keys, items=items, cls=cls):
+            return v.Record(key.kind, keys, tuple(hashable(s, x) for x in items), cls)
+        case v.Leaf(type=Array()):
+            _refuse_key(s, "an array has no hash", "make a number of Python of it: int(x)")
+        case v.Listing() | v.Record(kind="list"):
+            _refuse_key(s, "a list has no hash")
+        case v.Record(kind="dict" | "table"):
+            _refuse_key(s, "a dict or set has no hash")
+        case _:
+            _refuse_key(s, f"{describe(layout_of(stored(s, key)))} has no hash")
+
+
+def _refuse_hashes(s: State, classes: Sequence[type | None]) -> None:
+    """Refuse objects as keys, but for those that are keys by identity."""
+    for cls in classes:
+        if cls is None or _is_identity(cls):
+            continue
+        if inspect.getattr_static(cls, "__hash__") is None:
+            _refuse_key(s, f"unhashable type: {cls.__name__!r}", "declare the class with eq=False or frozen=True")
+        why = f"objects of {cls.__name__}, whose place in memory is what is known here, are equal by what they hold"
+        _refuse_key(s, why, "take a tuple of what makes them equal as the key")
+
+
+def _is_identity(cls: type) -> bool:
+    """Are its objects equal to themselves alone?"""
+    return all(inspect.getattr_static(cls, n) is getattr(object, n) for n in ("__hash__", "__eq__"))
+
+
+def _has_hash_of_fields(cls: type | None) -> bool:
+    """Has `dataclass` made its `__hash__` and its `__eq__`, of all fields?"""
+    if cls is None or not compares_fields(cls) or not all(f.compare and f.hash is not False for f in fields(cls)):
+        return False
+    made = inspect.getattr_static(cls, "__hash__", None)
+    return isinstance(made, types.FunctionType) and made.__code__.co_filename == "<string>"
+
+
+def _refuse_key(s: State, why: str, cure: str = "use numbers, strings, or tuples of them") -> NoReturn:
+    s.refuse(f"this cannot be a key of a dict or set: {why}", cure)
+
+
+def _listed(s: State, items: v.Abstract) -> v.Listing | None:
+    """A list of keys or values as one of the program; None for an empty one."""
+    if isinstance(items, v.Record):
+        return as_listing(s, items) if items.items else None
+    assert isinstance(items, v.Listing)
+    return items

@@ -1,0 +1,174 @@
+"""Strings of the examples: methods, indexing, joining, formatting. The host computes them, word by word.
+
+t.name.startswith("st")        %4: bool[] = text[function='startswith', args=(..., 'st')](%3)
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import types
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jax import lax
+
+from autobatch.frontend.lowering.access import expand
+from autobatch.frontend.lowering.folding import fold
+from autobatch.frontend.lowering.numbers import integer, present, traced
+from autobatch.frontend.lowering.state import Impure, State
+from autobatch.frontend.types import values as v
+from autobatch.ir import jax_compat, texts
+from autobatch.ir.ops import own
+from autobatch.ir.types import Array, Ref, Tag
+
+STR = Tag("str")
+
+
+def is_text(value: v.Abstract) -> bool:
+    """A string of the examples, or one computed from such."""
+    return isinstance(value, v.Leaf) and value.type == STR
+
+
+def text(s: State, function: str, *args: v.Abstract) -> v.Abstract:
+    """A function of strings, whole numbers and constants."""
+    fixed: list[Any] = []
+    operands = []
+    for value in (present(s, a) for a in args):
+        if isinstance(value, v.Static):
+            fixed.append(value.value)
+            continue
+        if not is_text(value) and not _is_whole(value):
+            what, cure = "strings and whole numbers", "make other strings before packing"
+            if function == "format":
+                cure = "print() formats floats; or return the number, and format it outside"
+            raise Impure(f"strings are made of {what} here", s.span, cure)
+        assert isinstance(value, v.Leaf)
+        fixed.append(...)
+        operands.append(integer(s, value.operand) if function != "format" else value.operand)
+    if not operands:
+        return fold(s, texts.call, function, fixed, ())
+    _, type = texts.FUNCTIONS[function]
+    key = ("text", function, tuple(map(repr, fixed)), *operands)
+    known = s.block.recall(key)
+    if known is None:
+        known = v.Leaf(s.apply(own("text", function=function, args=tuple(fixed)), operands, type))
+        s.block.memo[key] = known
+    return known
+
+
+def _is_whole(value: v.Abstract) -> bool:
+    type = value.type if isinstance(value, v.Leaf) else None
+    return isinstance(type, Array) and type.is_scalar and (type.is_integer or type.is_bool)
+
+
+def method_of(function: Any) -> str | None:
+    """The name of a method of `str`, bound or not; None for other functions."""
+    if isinstance(function, types.MethodDescriptorType) and function.__objclass__ is str:
+        return function.__name__
+    if isinstance(function, types.BuiltinFunctionType) and isinstance(function.__self__, str):
+        return function.__name__
+    return None
+
+
+def call_method(s: State, name: str, receiver: v.Abstract, args: Sequence[v.Abstract]) -> v.Abstract:
+    """`receiver.name(*args)`"""
+    args = [_written_out(x) for x in args]
+    if name in ("split", "rsplit", "splitlines"):
+        count = text(s, f"{name}_count", receiver, *args)
+        return v.Lazy(count, lambda t, i: text(t, f"{name}_item", receiver, i, *args))
+    if name in ("partition", "rpartition"):
+        parts = [text(s, f"{name}_item", receiver, v.Static(k), *args) for k in range(3)]
+        return v.Record("tuple", tuple(range(3)), tuple(parts))
+    if name == "join":
+        words = expand(s, args[0])
+        assert isinstance(words, v.Record)
+        return text(s, name, receiver, *words.items)
+    if name not in texts.FUNCTIONS:
+        s.refuse(
+            f"the string method {name!r} cannot be compiled",
+            "compute it before packing and store the result in a field",
+        )
+    return text(s, name, receiver, *args)
+
+
+def as_float(s: State, value: v.Abstract) -> v.Abstract:
+    """`float(value)`; what the host hands over are whole numbers."""
+    return traced(s, _of_bits, text(s, "float_bits", value))
+
+
+def _of_bits(bits: Any) -> Any:
+    return jax_compat.weakened(lax.bitcast_convert_type(bits, jax.dtypes.canonicalize_dtype(float)))
+
+
+def _written_out(value: v.Abstract) -> v.Abstract:
+    """A tuple of constants as one: `s.startswith(("a", "b"))`."""
+    if isinstance(value, v.Record) and value.kind == "tuple":
+        items = [x.value for x in value.items if isinstance(x, v.Static)]
+        return v.Static(tuple(items)) if len(items) == len(value.items) else value
+    return value
+
+
+PERCENT = re.compile(r"%(?P<flags>[-0+ ]*)(?P<width>[0-9]*)(?P<kind>[sdir%])")
+
+
+def percent(s: State, form: str, value: v.Abstract) -> v.Abstract:
+    """`form % value`, as a format by `{}`."""
+    values = value.items if isinstance(value, v.Record) and value.kind == "tuple" else (value,)
+    made, at, used = "", 0, 0
+    for found in PERCENT.finditer(form):
+        made += _doubled(s, form[at : found.start()])
+        at, kind, flags = found.end(), found["kind"], found["flags"]
+        if kind == "%":
+            made += "%"
+            continue
+        spec = found["width"]
+        if kind in "sr":
+            spec = f"{'<' if '-' in flags else '>'}{spec}" if spec else ""
+        else:
+            sign = "+" if "+" in flags else " " if " " in flags else ""
+            zero = "0" if "0" in flags and "-" not in flags else ""
+            spec = f"{'<' if '-' in flags and spec else ''}{sign}{zero if spec else ''}{spec}d"
+        made += "{" + {"s": "!s", "r": "!r"}.get(kind, "") + (f":{spec}" if spec else "") + "}"
+        used += 1
+    made += _doubled(s, form[at:])
+    if used != len(values):
+        s.refuse("as many values as the format has places are needed", "write a value for each %")
+    return text(s, "format", v.Static(made), *values)
+
+
+def _doubled(s: State, plain: str) -> str:
+    if "%" in plain:
+        s.refuse("this format cannot be compiled", "write an f-string")
+    return plain.replace("{", "{{").replace("}", "}}")
+
+
+def characters(s: State, value: v.Abstract) -> v.Lazy:
+    """A string as the sequence of its characters."""
+    return v.Lazy(text(s, "__len__", value), lambda t, i: text(t, "__getitem__", value, i))
+
+
+def part(s: State, value: v.Abstract, bounds: Sequence[v.Abstract]) -> v.Abstract:
+    """`value[start:stop:step]`"""
+    return text(s, "part", value, *bounds)
+
+
+def formatted(s: State, node: ast.JoinedStr) -> v.Abstract:
+    """An f-string of strings and whole numbers."""
+    form, parts = "", []
+    for piece in node.values:
+        if isinstance(piece, ast.Constant):
+            form += str(piece.value).replace("{", "{{").replace("}", "}}")
+            continue
+        assert isinstance(piece, ast.FormattedValue)
+        spec = s.evaluate(piece.format_spec) if piece.format_spec is not None else v.Static("")
+        if not isinstance(spec, v.Static):
+            s.refuse("the format of a value must be a constant", "write it in the string")
+        conversion = f"!{chr(piece.conversion)}" if piece.conversion > 0 else ""
+        form += "{" + conversion + (f":{spec.value}" if spec.value else "") + "}"
+        value = s.evaluate(piece.value)
+        is_own = isinstance(value, v.Row) or (isinstance(value, v.Record) and value.kind == "object")
+        is_own = is_own or (isinstance(value, v.Leaf) and isinstance(value.type, Ref))
+        parts.append(s.call(v.Static(str), [value]) if is_own and conversion in ("", "!s") else value)
+    return text(s, "format", v.Static(form), *parts)

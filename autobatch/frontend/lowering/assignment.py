@@ -1,0 +1,456 @@
+"""Assignment in all its forms: names, unpacking, `x[k] = v` and `x += v` on containers that the function built."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from autobatch.frontend.library import deques, sets, tables
+from autobatch.frontend.library.joined import EMPTY, concatenate
+from autobatch.frontend.library.views import make_plain
+from autobatch.frontend.lowering.access import expand
+from autobatch.frontend.lowering.attributes import attribute, is_stack, written
+from autobatch.frontend.lowering.indexing import subscript
+from autobatch.frontend.lowering.joins import as_listing, conditional
+from autobatch.frontend.lowering.numbers import operand_of, present, traced
+from autobatch.frontend.lowering.operators import BINARY, apply_binary, augmented
+from autobatch.frontend.lowering.sequences import arithmetic, clipped, in_range, length, sequence, sliced
+from autobatch.frontend.lowering.state import State
+from autobatch.frontend.memory import array_stores, dict_heap, heaps, list_changes, list_heap
+from autobatch.frontend.memory.heap import refused_without_memory
+from autobatch.frontend.memory.identity import containers
+from autobatch.frontend.memory.list_heap import hold
+from autobatch.frontend.memory.rebinding import is_own, rebind, refuse_change
+from autobatch.frontend.types import values as v
+from autobatch.frontend.types.unify import as_table, constant
+from autobatch.ir.types import Array
+
+
+def assign(s: State, target: ast.expr, value: v.Abstract) -> None:
+    """Bind a target to a value."""
+    with s.at(target):
+        list_heap.refuse_view(s, value)
+        if isinstance(target, ast.Attribute):
+            hold(s, value)
+        match target:
+            case ast.Name(id=name):
+                s.bind(name, value)
+            case ast.Tuple(elts=targets) | ast.List(elts=targets):
+                _unpack(s, targets, value)
+            case ast.Subscript(value=container, slice=index):
+                held = s.evaluate(container)
+                _store(s, container, held, s.evaluate(index), value)
+            case ast.Attribute(value=ast.Name(id=name), attr=attr) if name == s.frame.constructing and isinstance(
+                made := s.evaluate(target.value), v.Record
+            ):
+                _refuse_itself(s, made, value)
+                s.bind(name, put(made, attr, value))
+            case ast.Attribute(value=ast.Name(id=name), attr=attr) if _is_built(s, name, attr):
+                made = s.env[name].value
+                assert isinstance(made, v.Record)
+                rebind(s, name, put(made, attr, value))
+            case ast.Attribute(value=holder, attr=attr):
+                _set_attribute(s, holder, s.evaluate(holder), attr, value)
+            case _:
+                s.refuse("this cannot be assigned to", "assign to a variable")
+
+
+def _refuse_itself(s: State, made: v.Record, value: v.Abstract) -> None:
+    """`self.parent = self` while an object is made: as a value it cannot be a part of itself, as a row it can."""
+    if any(x is made for x in containers(value)):
+        assert made.cls is not None
+        classes = [made.cls] if made.kind == "object" and heaps.may_be_set(made.cls, "") else []
+        words = f"an object of {made.cls.__name__} holds itself"
+        raise refused_without_memory(classes, words, s.span, "let the field be None, and set it behind the call")
+
+
+def _set_attribute(s: State, holder: ast.expr, held: v.Abstract, name: str, value: v.Abstract) -> None:
+    """`holder.name = value`, where the holder is not a value that a variable holds."""
+    hold(s, value)
+    held = present(s, held)
+    if isinstance(held, v.Row):
+        setter = _setter(heaps.class_of(s, held), name)
+        there = heaps.there(s, held, f"'NoneType' object has no attribute {name!r}")
+        if setter is not None:
+            s.call(v.Static(setter), [there, value])
+        else:
+            heaps.set_field(s, there, name, value)
+        return
+    cls = held.cls if isinstance(held, v.Record) and held.cls in s.context.built else None
+    if cls is not None and (heaps.may_be_set(cls, name) or _setter(cls, name) is not None):
+        raise refused_without_memory([cls], _NOT_SET, s.span, _BUILD)
+    refuse_change(s, holder, _NOT_SET, _BUILD)
+
+
+def _setter(cls: type | None, name: str) -> Any:
+    """What a property of the class does where it is set; None where there is none."""
+    found = inspect.getattr_static(cls, name, None) if cls is not None else None
+    return found.fset if isinstance(found, property) else None
+
+
+_NOT_SET = "attributes cannot be assigned: objects of the examples and of the function are not changed"
+_BUILD = "build a new object, e.g. with dataclasses.replace"
+
+
+def _is_built(s: State, name: str, attribute: str) -> bool:
+    """Is it an object that this function has built, with an attribute that may be set?"""
+    bound = s.env.get(name)
+    if bound is None or not isinstance(bound.value, v.Record) or bound.value.kind != "object":
+        return False
+    cls = bound.value.cls
+    plain = cls is not None and inspect.getattr_static(cls, "__setattr__") == object.__setattr__
+    return plain and not isinstance(inspect.getattr_static(cls, attribute, None), property)
+
+
+def _unpack(s: State, targets: Sequence[ast.expr], value: v.Abstract) -> None:
+    found = sequence(s, value)
+    stars = [k for k, t in enumerate(targets) if isinstance(t, ast.Starred)]
+    count = length(s, found)
+    if not stars:
+        _check_count(s, count, len(targets), exact=True)
+        for position, target in enumerate(targets):
+            assign(s, target, _at(s, found, v.Static(position)))
+        return
+    star = stars[0]
+    behind = len(targets) - star - 1
+    _check_count(s, count, len(targets) - 1, exact=False)
+    for position, target in enumerate(targets[:star]):
+        assign(s, target, _at(s, found, v.Static(position)))
+    middle = sliced(s, found, [v.Static(star), v.Static(-behind if behind else None), v.Static(None)])
+    if isinstance(middle, v.Record):
+        middle = replace(middle, kind="list")
+    inner = targets[star]
+    assert isinstance(inner, ast.Starred)
+    assign(s, inner.value, s.context.rules.materialise(s, middle))
+    for position, target in enumerate(targets[star + 1 :]):
+        index: v.Abstract = v.Static(position - behind)
+        if isinstance(found, v.Record) or isinstance(count, v.Static):
+            size = count.value if isinstance(count, v.Static) else 0
+            index = v.Static(size + position - behind)
+        else:
+            index = apply_binary(s, operator.add, count, index)
+        assign(s, target, _at(s, found, index))
+
+
+def _at(s: State, found: v.Record | v.Lazy, index: v.Static | v.Abstract) -> v.Abstract:
+    if isinstance(found, v.Record) and isinstance(index, v.Static):
+        return found.items[index.value] if index.value < len(found.items) else v.Static(None)
+    assert isinstance(found, v.Lazy)
+    return found.item(s, index)
+
+
+def _check_count(s: State, count: v.Abstract, wanted: int, exact: bool) -> None:
+    message = f"cannot unpack: {'' if exact else 'at least '}{wanted} values are needed"
+    compare: Callable[[Any, Any], Any] = operator.eq if exact else operator.ge
+    if isinstance(count, v.Static):
+        if not compare(count.value, wanted):
+            s.refuse(
+                f"{message}, {count.value} are there",
+                "unpack as many names as there are values, or the rest with `*rest`",
+            )
+        return
+    s.check(traced(s, compare, count, v.Static(wanted)).operand, "ValueError", message)
+
+
+def _store(s: State, container: ast.expr, held: v.Abstract, index: v.Abstract, value: v.Abstract) -> None:
+    """`name[index] = value` for a list or dict that the function built, and that the name holds."""
+    hold(s, value)
+    held = present(s, held)
+    if _calls(s, held, "__setitem__", [index, value]):
+        return
+    if list_heap.is_row(held):
+        _store_in_row(s, list_heap.there(s, held), index, value)
+        return
+    if not isinstance(container, ast.Name) or container.id not in s.env:
+        if isinstance(container, ast.Subscript | ast.Attribute) and tables.is_dict(held):
+            refuse_change(
+                s, container, "a dict that lies in a dict, a list or an object is not changed in place",
+                "use one dict, with pairs as keys: d[a, b] = value", held,
+            )  # fmt: skip
+        words = "only a list or dict built in this function can be changed"
+        refuse_change(s, container, words, "build a new one", held)
+    old = expand(s, present(s, s.evaluate(container)))
+    if isinstance(old, v.Static) and isinstance(old.value, np.ndarray):
+        old = v.Leaf(operand_of(s, old), numpy=True)
+    if isinstance(old, v.Leaf) and isinstance(old.type, Array):
+        array_stores.store(s, container.id, old, index, value)
+        return
+    if deques.is_deque(old):
+        items = deques.items_of(old)
+        written_out = isinstance(items, v.Record) and isinstance(index, v.Static)
+        changed = _put_static(s, items, index, value) if written_out else _with_item(s, items, index, value)
+        _become(s, container.id, deques.with_items(s, old, changed), old, value)
+        return
+    if _is_list(old) and (bounds := _bounds(index)) is not None:
+        _become(s, container.id, _with_slice(s, old, bounds, value), old, value)
+        return
+    if _is_list(old) and not (isinstance(old, v.Record) and isinstance(index, v.Static)):
+        _become(s, container.id, _with_item(s, old, index, value), old, value)
+        return
+    if not isinstance(old, v.Record) or old.kind not in ("list", "dict", "table"):
+        make_plain(s, old)
+        refuse_change(
+            s, container, "an item can be assigned only in a list or dict built in this function", "build a new one"
+        )
+    if old.kind != "list":
+        rebind(s, container.id, tables.with_item(s, old, index, value))
+        return
+    rebind(s, container.id, _put_static(s, old, index, value))
+
+
+def _calls(s: State, held: v.Abstract, method: str, args: Sequence[v.Abstract]) -> bool:
+    """Call a method that a class of the user has for what is written with brackets; False where there is none."""
+    if not written(s, held.value if isinstance(held, v.Optional) else held, method):
+        return False
+    s.call(attribute(s, present(s, held), method), args)
+    return True
+
+
+def _become(s: State, name: str, new: v.Abstract, old: v.Abstract, added: v.Abstract) -> None:
+    """Let a list be another one, that has `added` in it."""
+    s.context.identities.changed(new, old, [added])
+    rebind(s, name, new)
+
+
+def _store_in_row(s: State, row: v.Row, index: v.Abstract, value: v.Abstract) -> None:
+    bounds = _bounds(index)
+    if row.heap.is_dict:
+        dict_heap.store(s, row, present(s, index), value)
+    elif bounds is None:
+        list_changes.store(s, row, index, value)
+    else:
+        list_changes.assign(s, row, _with_slice(s, list_heap.copied(s, row), bounds, value))
+
+
+def _put_static(s: State, items: v.Abstract, index: v.Abstract, value: v.Abstract) -> v.Abstract:
+    """A copy of a list that is written out with one item set, at a place that is known."""
+    assert isinstance(items, v.Record) and isinstance(index, v.Static)
+    if not -len(items.items) <= index.value < len(items.items):
+        s.check(s.scalar(False), "IndexError", "list assignment index out of range")
+        s.dead = True
+        return items
+    return put(items, index.value % len(items.items), value)
+
+
+def _is_list(value: v.Abstract) -> bool:
+    return isinstance(value, v.Listing) or (isinstance(value, v.Record) and value.kind == "list")
+
+
+def _bounds(index: v.Abstract) -> list[v.Abstract] | None:
+    """Start, stop and step of a slice; None for another index."""
+    match index:
+        case v.Static(value=slice(start=start, stop=stop, step=step)):
+            return [v.Static(start), v.Static(stop), v.Static(step)]
+        case v.Record(cls=cls, items=items) if cls is slice:
+            return list(items)
+        case _:
+            return None
+
+
+def _with_slice(s: State, items: v.Abstract, bounds: Sequence[v.Abstract], value: v.Abstract) -> v.Abstract:
+    """A copy of a list with the elements of a slice replaced by those of another sequence; of a slice with a step,
+    `GONE` takes them out."""
+    start, stop, step = bounds
+    if step not in (v.Static(None), v.Static(1)):
+        return _with_steps(s, items, bounds, value)
+    first, last = clipped(s, items, start, stop)
+    none, more = v.Static(None), sequence(s, value)
+    before, behind = sliced(s, items, [none, first, none]), sliced(s, items, [last, none, none])
+    return concatenate(s, EMPTY, before, replace(more, kind="list") if isinstance(more, v.Record) else more, behind)
+
+
+def _with_steps(s: State, items: v.Abstract, bounds: Sequence[v.Abstract], value: v.Abstract) -> v.Abstract:
+    """The same of a slice with a step, which is as long before as behind."""
+    more = sequence(s, value)
+    if isinstance(items, v.Record) and isinstance(more, v.Record) and all(isinstance(b, v.Static) for b in bounds):
+        places = range(len(items.items))[slice(*(b.value for b in bounds if isinstance(b, v.Static)))]
+        if value is GONE:
+            left = tuple(x for k, x in enumerate(items.items) if k not in places)
+            return v.Record("list", tuple(range(len(left))), left)
+        if len(places) == len(more.items):
+            new = dict(zip(places, more.items, strict=True))
+            return replace(items, items=tuple(new.get(k, x) for k, x in enumerate(items.items)))
+    given = [items, *bounds]
+    made = s.call(v.Static(_taken_out), given) if value is GONE else s.call(v.Static(_stepped), [*given, value])
+    return list_heap.copied(s, made)
+
+
+def _stepped(items: Any, start: Any, stop: Any, step: Any, more: Any) -> Any:
+    """Lowered like a function of the user, as is the next one."""
+    made, new, places = list(items), list(more), list(range(len(items)))[start:stop:step]
+    if len(places) != len(new):
+        raise ValueError("attempt to assign a sequence of another size to an extended slice")
+    for k in range(len(places)):
+        made[places[k]] = new[k]
+    return made
+
+
+def _taken_out(items: Any, start: Any, stop: Any, step: Any) -> Any:
+    places = list(range(len(items)))[start:stop:step]
+    return [items[k] for k in range(len(items)) if k not in places]
+
+
+def _with_item(s: State, items: v.Abstract, index: v.Abstract, value: v.Abstract) -> v.Abstract:
+    """A copy of a list with one item set; the position, or the length, is known only when the program runs."""
+    position = in_range(s, present(s, index), length(s, items))
+    found = sequence(s, as_listing(s, items) if isinstance(items, v.Record) else items)
+    assert isinstance(found, v.Lazy)
+
+    def at(t: State, i: v.Abstract) -> v.Abstract:
+        here = traced(t, operator.eq, i, position).operand
+        return conditional(t, here, lambda u: value, lambda u: found.item(u, i))
+
+    return s.context.rules.materialise(s, v.Lazy(found.length, at))
+
+
+def put(record: v.Record, key: Any, value: v.Abstract) -> v.Record:
+    """A copy of a container with one item set."""
+    if key in record.keys:
+        items = tuple(value if k == key else x for k, x in zip(record.keys, record.items, strict=True))
+        return replace(record, items=items)
+    return replace(record, keys=(*record.keys, key), items=(*record.items, value))
+
+
+def augment(s: State, node: ast.AugAssign) -> None:
+    """`x += v`, which changes a list that this function has built, under all its names. What stands in the target is
+    evaluated once."""
+
+    def changed(old: v.Abstract, is_element: bool = False) -> v.Abstract:
+        if list_heap.is_row(old):
+            return _augmented_row(s, node, list_heap.there(s, old))
+        if not is_element:
+            array_stores.check_augmented(s, node.target, old)
+        return augmented(s, BINARY[type(node.op)], old, s.evaluate(node.value))
+
+    target = node.target
+    match target:
+        case ast.Name(id=name):
+            old = s.evaluate(ast.copy_location(ast.Name(name, ast.Load()), target))
+            if _changes_in_place(s, old) and is_own(s, old):
+                rebind(s, name, changed(old))
+            else:
+                assign(s, target, changed(old))
+        case ast.Subscript(value=container, slice=place):
+            with s.at(target):
+                held, index = s.evaluate(container), s.evaluate(place)
+                if isinstance(container, ast.Name) and isinstance(held, v.Leaf) and array_stores.is_mask(index, held):
+                    more = s.evaluate(node.value)
+                    if isinstance(more, v.Leaf) and isinstance(more.type, Array) and more.type.shape:
+                        s.refuse("as many numbers as a mask picks are data", "write where(mask, x + y, x)")
+                    new = augmented(s, BINARY[type(node.op)], array_stores.picked(s, held, index), more)
+                    array_stores.store(s, container.id, held, index, new, of_all=True)
+                    return
+                old = _item(s, held, index)
+            new = changed(old, is_element=isinstance(held, v.Leaf))  # of an array: `array_stores.store` looks at it
+            with s.at(target):
+                _store(s, container, held, index, new)
+        case ast.Attribute(value=ast.Name() as holder, attr=attr):
+            assign(s, target, changed(s.evaluate(ast.copy_location(ast.Attribute(holder, attr, ast.Load()), target))))
+        case ast.Attribute(value=holder, attr=attr):
+            with s.at(target):
+                held = s.evaluate(holder)
+                old = attribute(s, held, attr)
+            new = changed(old)
+            with s.at(target):
+                _set_attribute(s, holder, held, attr, new)
+
+
+def _augmented_row(s: State, node: ast.AugAssign, row: v.Row) -> v.Row:
+    """`row += more`, `row *= n`: the list, which has changed."""
+    if row.heap.is_dict:
+        dict_heap.assign(s, row, augmented(s, BINARY[type(node.op)], row, s.evaluate(node.value)))
+    elif isinstance(node.op, ast.Add):
+        list_changes.extend(s, row, s.evaluate(node.value))
+    else:
+        list_changes.assign(s, row, augmented(s, BINARY[type(node.op)], row, s.evaluate(node.value)))
+    return row
+
+
+def _item(s: State, held: v.Abstract, index: v.Abstract) -> v.Abstract:
+    """`held[index]`, which is set afterwards, so that nothing is put into a `defaultdict` before."""
+    if isinstance(held, v.Record) and tables.has_default(held):
+        return tables.get_or_make(s, held, index)
+    if isinstance(held, v.Row) and held.heap.is_dict:
+        return dict_heap.load_old(s, list_heap.there(s, held), present(s, index))
+    return subscript(s, held, index)
+
+
+def _changes_in_place(s: State, value: v.Abstract) -> bool:
+    """Does `+=` or `|=` change it, under all its names?"""
+    if sets.is_set(value) or tables.is_dict(value):
+        return not sets.is_frozen(value)
+    return _is_list(value) and not is_stack(s, value)
+
+
+GONE = v.Record("list", (), ())
+"""What stands for nothing where a slice is deleted, not assigned."""
+_NOT_DELETED = "only variables, and items of a list or dict in a variable, can be deleted"
+_WITHOUT = "build a new list or dict without the item"
+
+
+def delete(s: State, node: ast.Delete) -> None:
+    """`del x`, `del xs[i]`, `del xs[a:b]`, `del d[key]`"""
+    for target in node.targets:
+        match target:
+            case ast.Name(id=name):
+                s.bind(name, v.Unset(name))
+            case ast.Subscript(value=container, slice=index) if list_heap.is_row(row := s.evaluate(container)):
+                _delete_in_row(s, list_heap.there(s, row), s.evaluate(index))
+            case ast.Subscript(slice=index) if written(s, row, "__delitem__"):
+                _calls(s, row, "__delitem__", [s.evaluate(index)])
+            case ast.Subscript(value=ast.Name(id=name) as container, slice=index) if name in s.env:
+                _delete_item(s, container, s.evaluate(index))
+            case ast.Subscript(value=container):
+                refuse_change(s, container, _NOT_DELETED, _WITHOUT, s.evaluate(container))
+            case _:
+                s.refuse(_NOT_DELETED, _WITHOUT)
+
+
+def _delete_in_row(s: State, row: v.Row, index: v.Abstract) -> None:
+    if row.heap.is_dict:
+        dict_heap.delete(s, row, index)
+        return
+    bounds = _bounds(index)
+    if bounds is None:
+        first = in_range(s, present(s, index), length(s, row))
+        bounds = [first, arithmetic(s, operator.add, first, v.Static(1)), v.Static(None)]
+    if not s.dead:
+        list_changes.assign(s, row, _with_slice(s, list_heap.copied(s, row), bounds, GONE))
+
+
+def _delete_item(s: State, container: ast.Name, index: v.Abstract) -> None:
+    name, old = container.id, expand(s, present(s, s.env[container.id].value))
+    if _is_list(old) or deques.is_deque(old):
+        items = deques.items_of(old) if deques.is_deque(old) else old
+        bounds = _bounds(index)
+        if bounds is None:
+            first = in_range(s, present(s, index), length(s, items))
+            if s.dead:
+                return
+            bounds = [first, arithmetic(s, operator.add, first, v.Static(1)), v.Static(None)]
+        left_over = _with_slice(s, items, bounds, GONE)
+        rebind(s, name, deques.with_items(s, old, left_over) if deques.is_deque(old) else left_over)
+        return
+    if not isinstance(old, v.Record) or old.kind not in ("dict", "table"):
+        make_plain(s, old)
+        refuse_change(s, container, "this item cannot be deleted", "build a new list or dict without the item")
+    index = constant(index)
+    if old.kind == "table" or not isinstance(index, v.Static):
+        left = tables.delete(s, as_table(old), index)
+        if left is None:
+            s.dead = True
+        else:
+            rebind(s, name, left)
+        return
+    if index.value not in old.keys:
+        s.check(s.scalar(False), "KeyError", repr(index.value).replace("{", "{{").replace("}", "}}"))
+        s.dead = True
+        return
+    table = {k: x for k, x in zip(old.keys, old.items, strict=True) if k != index.value}
+    rebind(s, name, v.Record("dict", tuple(table), tuple(table.values())))

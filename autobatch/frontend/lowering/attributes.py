@@ -1,0 +1,549 @@
+"""`x.name`: fields of objects in the examples, of containers, of arrays, of Python objects; methods and properties."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import operator
+import types
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from autobatch.data.schema import UNKNOWN, Class, Field
+from autobatch.errors import of_empty_lists
+from autobatch.frontend.library.views import refuse_unknown, viewed
+from autobatch.frontend.lowering.access import wrap
+from autobatch.frontend.lowering.joins import conditional
+from autobatch.frontend.lowering.key_order import hand_out
+from autobatch.frontend.lowering.numbers import negate, present, traced, without
+from autobatch.frontend.lowering.selection import apply_choice
+from autobatch.frontend.lowering.state import Fact, State
+from autobatch.frontend.memory import heaps, row_classes
+from autobatch.frontend.syntax.sources import LIBRARIES, is_bound_method
+from autobatch.frontend.types import values as v
+from autobatch.frontend.types.layouts import LeafLayout, ListingLayout, is_python
+from autobatch.frontend.types.statics import inputs, is_namedtuple
+from autobatch.frontend.types.tags import tag_attribute
+from autobatch.ir.core import Operand, Value
+from autobatch.ir.ops import own
+from autobatch.ir.types import BOOL, INT, Array, List, Ref, Tag, Type
+
+_ARRAY_PROPERTIES = {name: (lambda x, name=name: getattr(x, name)) for name in ("T", "mT", "real", "imag")}
+
+_NUMBER_METHODS = {f.__name__: f for f in (float.is_integer, int.bit_length, int.bit_count)}
+"""Those of Python's numbers that arrays have not (`prelude.py`)."""
+
+
+def attribute(s: State, value: v.Abstract, name: str) -> v.Abstract:
+    """`value.name`"""
+    value = viewed(s, present(s, value, none=without(name)))
+    match value:
+        case v.Static():
+            return _of_object(s, value, name)
+        case v.Row(heap=heap):
+            there = heaps.there(s, value, without(name)[1])
+            return _of_class(s, there, heap.cls, name) if heap.in_segments else row_classes.read(s, there, name, bind)
+        case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
+            return field(s, value, name)
+        case v.Leaf(operand=operand) if isinstance(operand.type, Tag):
+            return tag_attribute(s, operand, name)
+        case v.Leaf(operand=operand) if isinstance(operand.type, Array):
+            return _of_array(s, value, operand.type, name)
+        case v.Record(cls=cls, keys=("array", "index")) if cls is At:
+            return _of_at(s, value, name)
+        case v.Record(kind="table", cls=cls) if cls is deque and name == "maxlen":
+            return value.items[1]
+        case v.Record(kind=kind, cls=cls):
+            refuse_unknown(s, value, name)
+            found = value.get(name) if kind in ("namedtuple", "object") else None
+            return found if found is not None else _of_class(s, value, _RECORDS.get(kind, cls), name)
+        case v.Choice():
+            return apply_choice(s, value, lambda t, chosen: attribute(t, chosen, name))
+        case v.Listing() | v.Leaf() | v.Record() if is_stack(s, value):
+            return of_stack(s, value, name)
+        case v.Listing(is_tuple=True) | v.Lazy(is_tuple=True):
+            return _of_class(s, value, tuple, name)
+        case v.Listing() | v.Leaf() | v.Lazy():
+            return _of_class(s, value, list, name)
+        case v.Method(function=v.Static(value=cls), receiver=receiver, name=v.SUPER):
+            return _of_base(s, cls, receiver, name)
+        case v.LocalFunction(source=source) if name == "__name__":
+            return v.Static(source.name)
+        case _:
+            s.refuse(
+                f"this value has no attribute {name!r} that can be compiled",
+                "check the spelling, or read it outside and pass it as an argument",
+            )
+
+
+_RECORDS: dict[str, type] = {"tuple": tuple, "list": list, "dict": dict}
+
+
+def _runs_code(held: Any, found: Any, name: str) -> bool:
+    """Does reading an attribute run code, which may look at all that the object holds?"""
+    if found is None:
+        return hasattr(type(held), "__getattr__") and name not in getattr(held, "__dict__", {})
+    if is_namedtuple(held) and name in held._fields:
+        return False
+    plain = types.FunctionType | types.MemberDescriptorType | types.GetSetDescriptorType
+    return hasattr(type(found), "__get__") and not isinstance(found, plain)
+
+
+def _of_object(s: State, value: v.Static, name: str) -> v.Abstract:
+    held = value.value
+    if held is None:
+        s.check(s.scalar(False), "AttributeError", f"'NoneType' object has no attribute {name!r}")
+        s.dead = True
+        return v.Static(None)
+    found = inspect.getattr_static(type(held), name, None)
+    if isinstance(found, property) and found.fget is not None and inputs(held):
+        return s.call(v.Static(found.fget), [value])
+    if isinstance(found, functools.cached_property) and name not in vars(held) and inputs(held):
+        return s.call(v.Static(found.func), [value])
+    if type(held) in (dict, list, tuple, set, frozenset) and isinstance(found, types.MethodDescriptorType):
+        return v.Method(v.Static(found), value, name)
+    if _runs_code(held, found, name):
+        hand_out(s.context, held)
+    try:
+        item = getattr(held, name)
+    except AttributeError as error:
+        s.refuse(str(error), "check the spelling")
+    if is_bound_method(item) and item.__self__ is held:
+        return v.Method(v.Static(item.__func__), value, name)
+    origin = value.origin.child(("attribute", name)) if value.origin is not None else None
+    if isinstance(held, types.ModuleType) and held.__name__.split(".")[0] in LIBRARIES:
+        origin = None
+    return wrap(s.context, item, origin)
+
+
+def _of_class(s: State, value: v.Abstract, cls: type | None, name: str) -> v.Abstract:
+    """A class attribute, method or property of an object that the function built."""
+    found = inspect.getattr_static(cls, name, None) if cls is not None else None
+    if cls is None or found is None:
+        s.refuse(f"{cls.__name__ if cls else 'this value'} has no attribute {name!r}", "check the spelling")
+    return bind(s, found, value, cls, name)
+
+
+def bind(s: State, found: Any, receiver: v.Abstract, cls: type, name: str) -> v.Abstract:
+    """What reading a class attribute through an object gives: bound method, property value, or the attribute."""
+    match found:
+        case property(fget=getter) if getter is not None:
+            return s.call(v.Static(getter), [receiver])
+        case _ if hasattr(found, "func") and type(found).__name__ == "cached_property":
+            return s.call(v.Static(found.func), [receiver])
+        case staticmethod():
+            return v.Static(found.__func__)
+        case classmethod():
+            return v.Method(v.Static(found.__func__), v.Static(cls), name)
+        case types.FunctionType() | types.MethodDescriptorType() | types.WrapperDescriptorType():
+            return v.Method(v.Static(found), receiver, name)
+        case _ if callable(found) and (hasattr(found, "__wrapped__") or hasattr(found, "__autobatch_function__")):
+            return v.Method(v.Static(found), receiver, name)
+        case _:
+            return wrap(s.context, found, v.Origin(cls, cls.__name__, (("attribute", name),)))
+
+
+def _of_array(s: State, value: v.Leaf, type: Array, name: str) -> v.Abstract:
+    match name:
+        case "shape":
+            return v.Static(type.shape)
+        case "ndim":
+            return v.Static(len(type.shape))
+        case "size":
+            return v.Static(int(np.prod(type.shape)))
+        case "dtype":
+            return v.Static(np.dtype(type.dtype)) if not type.dtype.startswith("key") else v.Static(type.dtype)
+        case "at":
+            return v.Record("object", ("array",), (value,), At)
+        case _ if name in _ARRAY_PROPERTIES:
+            return replace(traced(s, _ARRAY_PROPERTIES[name], value), numpy=value.numpy)
+        case _ if name in _NUMBER_METHODS and is_python(type):
+            return v.Method(v.Static(_NUMBER_METHODS[name]), value, name)
+        case "numerator" if is_python(type) and type.is_integer:
+            return value
+        case "denominator" if is_python(type) and type.is_integer:
+            return v.Static(1)
+        case _ if not any(hasattr(c, name) for c in (jax.Array, np.ndarray, int, float, complex)):
+            what = "a number" if type.is_scalar else "an array"
+            s.refuse(f"{what} has no attribute {name!r}", "check the spelling, and what the name before the dot holds")
+        case _:
+            return v.Method(v.Static(array_method(name)), value, name)
+
+
+def is_stack(s: State, value: v.Abstract) -> bool:
+    """Is it an array whose length is data: stacked by the function, or of the examples, where it differs in length?"""
+    match value:
+        case v.Listing(array=array):
+            return array
+        case v.Leaf(operand=Value(type=List(store=str(name)))):
+            return s.context.schema.list(name).from_array
+        case v.Record(cls=cls):
+            return cls in (Transposed, Expanded)
+        case _:
+            return False
+
+
+class Transposed:
+    """The class of `x.T` of an array whose length is data: what can be done with it is to multiply by it."""
+
+    rows: Any
+
+
+class Expanded:
+    """The class of `x[None]` of an array whose length is data: an operand that is combined with each row of another."""
+
+    rows: Any
+
+
+def of_stack(s: State, value: v.Abstract, name: str) -> v.Abstract:
+    """An attribute of an array whose length is data."""
+    if isinstance(value, v.Record) and value.cls is Expanded:
+        s.refuse(
+            f"an array whose length is data has no .{name} behind [None]",
+            "combine it with another: x[:, None] - y[None]",
+        )
+    if isinstance(value, v.Record):
+        if name == "T":
+            return value.items[0]
+        s.refuse(f"the transpose of an array whose length is data has no .{name} here", "it is an operand of @ alone")
+    assert isinstance(value, v.Leaf | v.Listing)
+    if isinstance(value, v.Listing) and isinstance(value.elem, ListingLayout):
+        if name in ("shape", "size", "dtype", "at", "T"):
+            s.refuse(f"an array with two axes whose length is data has no .{name} here", "ask its rows: x[0].shape")
+        return (
+            v.Static(2 + _depth(value.elem)) if name == "ndim" else v.Method(v.Static(array_method(name)), value, name)
+        )
+    if isinstance(value, v.Leaf):
+        assert isinstance(value.type, List)
+        row, rows = value.type.elem, value.operand
+    else:
+        assert isinstance(value.elem, LeafLayout)
+        row, rows = value.elem.type, value.lists[0]
+    assert isinstance(row, Array)
+    match name:
+        case "shape":
+            count = v.Leaf(s.apply(own("length"), (rows,), INT))
+            return v.Record("tuple", tuple(range(len(row.shape) + 1)), (count, *map(v.Static, row.shape)))
+        case "size":
+            return traced(s, operator.mul, v.Leaf(s.apply(own("length"), (rows,), INT)), v.Static(math.prod(row.shape)))
+        case "ndim":
+            return v.Static(len(row.shape) + 1)
+        case "dtype":
+            return v.Static(np.dtype(row.dtype))
+        case "T":
+            return v.Record("object", ("rows",), (value,), Transposed) if row.shape else value
+        case "at":
+            s.refuse("an array whose length is data has no .at", "work on its rows in a comprehension")
+        case _:
+            return v.Method(v.Static(array_method(name)), value, name)
+
+
+def _depth(elem: ListingLayout) -> int:
+    """How many axes the rows of a list of lists have, less one."""
+    inner = elem.elem
+    if isinstance(inner, ListingLayout):
+        return 1 + _depth(inner)
+    return len(inner.type.shape) if isinstance(inner, LeafLayout) and isinstance(inner.type, Array) else 0
+
+
+class At:
+    """The class of `x.at` and of `x.at[index]`."""
+
+    array: Any
+    index: Any
+
+
+def _of_at(s: State, value: v.Record, name: str) -> v.Abstract:
+    """A method of `x.at[index]`."""
+    if not callable(getattr(jnp.zeros(1).at[0], name, None)):
+        s.refuse(f"x.at[...] has no method {name!r}", "it has add, set, multiply, min, max, get and a few more")
+    return v.Method(v.Static(updated(name)), value, name)
+
+
+_UPDATES: dict[str, Any] = {}
+
+
+def updated(name: str) -> Any:
+    """A function that calls a method of `x.at[index]`; one for each name, so that its traces are found again."""
+    if name not in _UPDATES:
+
+        def update(at: At, *args: Any, **kwargs: Any) -> Any:
+            return getattr(at.array.at[at.index], name)(*args, **kwargs)
+
+        update.__module__, update.__name__ = "jax", f"at[...].{name}"
+        _UPDATES[name] = update
+    return _UPDATES[name]
+
+
+_METHODS: dict[str, Any] = {}
+
+
+def array_method(name: str) -> Any:
+    """A function that calls a method of an array; one for each name, so that its traces are found again."""
+    if name not in _METHODS:
+
+        def method(x: Any, *args: Any, **kwargs: Any) -> Any:
+            return getattr(x, name)(*args, **kwargs)
+
+        method.__module__, method.__name__ = "jax", name
+        method.array_method = name  # type: ignore[attr-defined]
+        _METHODS[name] = method
+    return _METHODS[name]
+
+
+def classes_of(s: State, value: v.Leaf) -> frozenset[int]:
+    """The classes that a reference may have here."""
+    known = s.block.fact(value.operand)
+    possible = s.possible(value.operand)
+    return possible & value.classes if value.classes is not None and known.classes is None else possible
+
+
+def class_list(s: State, type: Ref) -> tuple[Class, ...]:
+    return s.context.schema.store(type.store).classes
+
+
+def field(s: State, value: v.Leaf, name: str) -> v.Abstract:
+    """A field, method, property or class attribute of an object of the examples."""
+    key = ("load", value.operand, name, value.classes)
+    known = s.block.recall(key)
+    if known is not None:
+        return known
+    result = _field(s, value, name)
+    s.block.memo[key] = result
+    return result
+
+
+def _field(s: State, value: v.Leaf, name: str) -> v.Abstract:
+    assert isinstance(value.type, Ref)
+    store = s.context.schema.store(value.type.store)
+    possible = classes_of(s, value)
+    if not possible:
+        s.check(s.scalar(False), "AttributeError", f"'NoneType' object has no attribute {name!r}")
+        s.dead = True
+        return v.Static(None)
+    fields = [f for f in store.fields if f.name == name and possible & set(f.classes)]
+    covered = frozenset(c for f in fields for c in f.classes) & possible
+    groups: list[tuple[frozenset[int], Field | None, Any]] = []
+    for f in fields:
+        _group(groups, frozenset(f.classes) & possible, f, None)
+    for position in sorted(possible - covered):
+        cls = store.classes[position].cls
+        found = inspect.getattr_static(cls, name, None) if cls is not None else None
+        if found is not None:
+            _group(groups, frozenset({position}), None, found)
+    if not groups and (parts := fields_of(s, value)) is not None:
+        if name in ("keys", "values", "items"):
+            refuse_unordered(s, value)
+        return attribute(s, parts, name)
+    if not groups:
+        names = " or ".join(sorted(store.classes[c].name for c in possible))
+        s.refuse(f"no {names} of the examples has the attribute {name!r}", "check the spelling, or pack with `like=`")
+    if len(groups) > 1 and all(g[1] is None and callable(g[2]) for g in groups):
+        return v.Method(v.Static(None), value, name)
+    return _by_class(s, value, name, groups)
+
+
+def _group(
+    groups: list[tuple[frozenset[int], Field | None, Any]], classes: frozenset[int], f: Field | None, found: Any
+) -> None:
+    """Classes whose attribute is read the same way form one group."""
+    for position, (others, g, attribute_) in enumerate(groups):
+        alike = f is not None and g is not None and (f.type, f.always_none) == (g.type, g.always_none)
+        if alike or (f is None and g is None and attribute_ is found):
+            merged = f
+            if f is not None and g is not None and (f.optional, f.nullable) != (g.optional, g.nullable):
+                merged = f if f.optional or f.nullable else g
+            groups[position] = (others | classes, merged, found)
+            return
+    groups.append((classes, f, found))
+
+
+def fields_of(s: State, value: v.Leaf) -> v.Record | None:
+    """A tuple, NamedTuple or dict of the examples as a record of its fields; None for other objects."""
+    assert isinstance(value.type, Ref)
+    classes = class_list(s, value.type)
+    possible, fields = sorted(classes_of(s, value)), s.context.schema.store(value.type.store).fields
+    kinds = {(classes[c].kind, classes[c].cls) for c in possible}
+    if ("table", (made := classes[possible[0]].cls)) in kinds:
+        assert made is not None
+        s.refuse(
+            f"this {made.__name__} is the result of a function, which computed its keys or elements",
+            "return lists from that function: list(d), list(d.values())",
+        )
+    if len(kinds) != 1 or next(iter(kinds))[0] == "object":
+        return None
+    forms = [tuple(sorted(f.name for f in fields if c in f.classes)) for c in possible]
+    cls, names = classes[possible[0]], list(forms[0])
+    if len(set(forms)) > 1:
+        _refuse_forms(s, cls, forms)
+    if cls.kind == "namedtuple":
+        order = {n: k for k, n in enumerate(cls.cls._fields)}  # type: ignore[union-attr]
+        names.sort(key=lambda n: order[n])
+    elif cls.kind in ("tuple", "list"):
+        names.sort(key=int)
+    elif cls.keys:
+        names = list(cls.keys)
+    items = tuple(field(s, value, n) for n in names)
+    if names:  # what was read is not None
+        s.block.facts[value.operand] = replace(s.block.fact(value.operand), null=False)
+    keys = tuple(range(len(names))) if cls.kind in ("tuple", "list") else tuple(names)
+    return v.Record(cls.kind, keys, items, cls.cls)
+
+
+def _classes(s: State, value: v.Abstract) -> Sequence[type | None]:
+    """The classes that an object may have; none of what is no object of the user."""
+    match value:
+        case v.Record(kind="object" | "namedtuple", cls=cls):
+            return [cls]
+        case v.Row():
+            return heaps.classes_of(s, value)
+        case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
+            return [class_list(s, operand.type)[c].cls for c in sorted(classes_of(s, value))]
+        case v.Static(value=held) if inputs(held):
+            return [type(held)]
+        case _:
+            return []
+
+
+def _of_base(s: State, cls: type, receiver: v.Abstract, name: str) -> v.Abstract:
+    """`super().name` in a method of a class: the next class that has it in the order of the object's own class."""
+    held = receiver.value if isinstance(receiver, v.Static) else None
+    classes = _classes(s, receiver) if held is None else [held if isinstance(held, type) else type(held)]
+    orders = [c.__mro__ for c in classes if c is not None and issubclass(c, cls)] or [cls.__mro__]
+    bases = {next((c for c in mro[mro.index(cls) + 1 :] if name in vars(c)), None) for mro in orders}
+    if len(bases) > 1:
+        s.refuse(f"super().{name} is not the same for all classes of the object", "name the class: Base.method(self)")
+    (base,) = bases
+    if base is None:
+        s.refuse(f"no base class of {cls.__name__} has the attribute {name!r}", "check the spelling")
+    found = vars(base)[name]
+    return bind(s, found, receiver, orders[0][0] if isinstance(found, classmethod) else base, name)
+
+
+def written(s: State, value: v.Abstract, method: str) -> bool:
+    """Do the classes of the user that an object may have define this method?"""
+    found = [inspect.getattr_static(c, method, None) if c is not None else None for c in _classes(s, value)]
+    return bool(found) and all(inspect.isfunction(f) for f in found)
+
+
+def _refuse_forms(s: State, cls: Class, forms: Sequence[Sequence[str]]) -> NoReturn:
+    distinct = list(dict.fromkeys(forms))
+    if cls.kind == "dict":
+        words = " and ".join("{" + ", ".join(map(repr, form)) + "}" for form in distinct[:3])
+        s.refuse(
+            f"the dicts here have different keys in different examples: {words}",
+            "give all of them the same keys, None where there is no value; or use a list of pairs",
+        )
+    lengths = " and ".join(str(len(form)) for form in distinct[:3])
+    s.refuse(f"the tuples here have different lengths in different examples: {lengths}", "use a list")
+
+
+def refuse_unordered(s: State, value: v.Abstract) -> None:
+    """Refuse to go through the keys of dicts that have them in different orders."""
+    if isinstance(value, v.Leaf) and isinstance(value.type, Ref):
+        fields = s.context.schema.store(value.type.store).fields
+        for c in classes_of(s, value):
+            cls = class_list(s, value.type)[c]
+            if cls.kind == "dict" and not cls.keys and sum(c in f.classes for f in fields) > 1:
+                s.refuse(
+                    "the keys of these dicts come in different orders in different examples",
+                    "pack them in one order: dict(sorted(d.items()))",
+                )
+
+
+def _by_class(s: State, value: v.Leaf, name: str, groups: list[tuple[frozenset[int], Field | None, Any]]) -> v.Abstract:
+    (classes, f, found), *rest = groups
+    if not rest:
+        if f is not None:
+            return _load(s, value.operand, f)
+        cls = class_list(s, value.type)[min(classes)].cls  # type: ignore[arg-type]
+        assert cls is not None
+        return bind(s, found, v.Leaf(value.operand, classes), cls, name)
+    return conditional(
+        s,
+        is_class(s, value.operand, classes),
+        lambda t: _by_class(t, value, name, groups[:1]),
+        lambda t: _by_class(t, value, name, rest),
+    )
+
+
+def _unknown_list(s: State, type: Type) -> str:
+    """The name of a list of which no example has held an element."""
+    if not isinstance(type, List) or type.store is None:
+        return ""
+    unknown = type.elem == UNKNOWN and not s.context.schema.list(type.store).optional
+    return type.store if unknown else _unknown_list(s, type.elem)
+
+
+def _load(s: State, operand: Operand, f: Field) -> v.Abstract:
+    if f.always_none:
+        s.check(is_none(s, operand, negated=True), "AttributeError", f"'NoneType' object has no attribute {f.name!r}")
+        return v.Static(None)
+    if unknown := _unknown_list(s, f.type):
+        raise of_empty_lists(f"{s.span}: the lists {unknown}")
+    result = s.apply(own("load", field=f.name), (operand,), f.type)
+    if isinstance(f.type, Ref) and not f.nullable:
+        s.block.facts[result] = Fact(None, False)
+    if not f.optional or isinstance(f.type, Ref | List):
+        return v.Leaf(result, numpy=f.numpy or None)
+    missing = s.apply(own("load_is_none", field=f.name, type=f.type), (operand,), BOOL)
+    return v.Optional(v.Leaf(result, numpy=f.numpy or None), missing)
+
+
+def may_be_none(s: State, type: Type) -> bool:
+    """Is a list of this type None somewhere in the examples?"""
+    schema = s.context.schema
+    places = [(f.type, f.nullable) for store in schema.stores for f in store.fields]
+    places += [(x.elem, x.nullable) for x in schema.lists]
+    return any(nullable for held, nullable in places if held == type)
+
+
+def is_class(s: State, operand: Operand, classes: frozenset[int]) -> Operand:
+    """Is the object of one of these classes? Static where it is known."""
+    possible = s.possible(operand)
+    if not possible & classes:
+        return s.scalar(False)
+    if possible <= classes:
+        return is_none(s, operand, negated=True)
+    assert isinstance(operand.type, Ref)
+    key = ("is_class", operand, classes)
+    known = s.block.recall(key)
+    if isinstance(known, v.Leaf):
+        return known.operand
+    names = tuple(class_list(s, operand.type)[c].name for c in sorted(classes & possible))
+    result = s.apply(own("is_class", names=names), (operand,), BOOL)
+    s.context.meanings[result] = ("is_class", operand, classes)
+    s.block.memo[key] = v.Leaf(result)
+    return result
+
+
+def is_none(s: State, operand: Operand, negated: bool = False) -> Operand:
+    """Is a reference or list None?"""
+    fact = s.block.fact(operand)
+    if not fact.null:
+        return s.scalar(negated)
+    key = ("is_none", operand)
+    known = s.block.recall(key)
+    if isinstance(known, v.Leaf):
+        result = known.operand
+    else:
+        result = s.apply(own("is_none"), (operand,), BOOL)
+        s.context.meanings[result] = ("is_none", operand)
+        s.block.memo[key] = v.Leaf(result)
+    truth = s.block.truth(result)
+    if truth is not None:
+        return s.scalar(truth is not negated)
+    if not negated:
+        return result
+    inverse = s.block.recall(("not", result))
+    if not isinstance(inverse, v.Leaf):
+        inverse = v.Leaf(negate(s, result))
+        s.block.memo[("not", result)] = inverse
+    return inverse.operand

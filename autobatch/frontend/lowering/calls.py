@@ -1,0 +1,435 @@
+"""Calls: binding of arguments, which callee is lowered and which traced, one IR function for each specialisation.
+
+A function of the user becomes a function of the module, specialised to the static parts of its arguments and the
+types of the others. Shared values are visible everywhere and are not passed. A call of a function that is being
+lowered uses the result that the round before found (`lower.py` repeats rounds until nothing changes).
+"""
+
+from __future__ import annotations
+
+import ast
+import types
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from autobatch.errors import SourceError, TypeConflictError, UnsupportedError
+from autobatch.frontend.library.numpy_arrays import marked, passed_kinds
+from autobatch.frontend.lowering import raising
+from autobatch.frontend.lowering.access import enclosing_value, expand, wrap
+from autobatch.frontend.lowering.joins import convert, stored
+from autobatch.frontend.lowering.state import (
+    RESULT,
+    RETURNED,
+    Block,
+    Ended,
+    Frame,
+    Restart,
+    Specialisation,
+    State,
+    Unknown,
+)
+from autobatch.frontend.memory import heaps
+from autobatch.frontend.memory.growth import settled
+from autobatch.frontend.memory.heap import NeedsMemory
+from autobatch.frontend.memory.identity import Returned
+from autobatch.frontend.syntax import cells
+from autobatch.frontend.syntax.scopes import is_cell
+from autobatch.frontend.syntax.sources import FunctionSource, source_of
+from autobatch.frontend.types import values as v
+from autobatch.frontend.types.layouts import HeldLayout, Layout, is_python, layout_of, leaf_types, leaves, rebuild
+from autobatch.frontend.types.unify import Conflict, unify
+from autobatch.ir.core import Call, Function, Region, Value
+from autobatch.ir.types import Array
+
+MAX_SPECIALISATIONS = 64
+
+
+class Never:
+    """The result of a function that only fails."""
+
+
+NEVER = v.Static(Never())
+
+
+def capture(s: State, function: v.LocalFunction) -> v.LocalFunction:
+    """A local function with the variables that it reads from the functions around it, as they are now."""
+    if function.captured is not None:
+        return function
+    found: dict[str, v.Abstract] = {}
+    todo = list(function.source.free)
+    while todo:
+        name = todo.pop()
+        value = None if name in found else enclosing_value(s, name)
+        if value is None or isinstance(value, v.Unset):
+            continue
+        found[name] = stored(s, value)
+        if isinstance(value, v.LocalFunction) and value.captured is None:
+            todo += value.source.free
+    return v.LocalFunction(function.source, function.defaults, tuple(sorted(found.items())))
+
+
+def call_local(
+    s: State, function: v.LocalFunction, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]
+) -> v.Abstract:
+    """A call of a function defined inside a lowered one."""
+    function = capture(s, function)
+    defaults = dict(function.defaults)
+    bound = bind_arguments(s, function.source, args, kwargs, defaults)
+    return activate(s, function.source, bound, dict(function.captured or ()))
+
+
+def call_function(
+    s: State, function: types.FunctionType, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]
+) -> v.Abstract:
+    """A call of a Python function of the user."""
+    source = lookup(s, function)
+    return activate(s, source, bind_arguments(s, source, args, kwargs, defaults_of(s, function)), {})
+
+
+def defaults_of(s: State, function: types.FunctionType) -> dict[str, v.Abstract]:
+    """The defaults of the parameters of a Python function."""
+    code = function.__code__
+    named = code.co_varnames[: code.co_argcount][code.co_argcount - len(function.__defaults__ or ()) :]
+    defaults = {
+        name: wrap(s.context, default, v.Origin(function, "__defaults__", (("item", k),)))
+        for k, (name, default) in enumerate(zip(named, function.__defaults__ or (), strict=True))
+    }
+    for name, default in (function.__kwdefaults__ or {}).items():
+        defaults[name] = wrap(s.context, default, v.Origin(function, "__kwdefaults__", (("item", name),)))
+    return defaults
+
+
+def lookup(s: State, function: types.FunctionType) -> FunctionSource:
+    """The source of a function, found once for each lowering."""
+    cache = s.context.memory.sources
+    if function not in cache:
+        cache[function] = source_of(function, s.span)
+    s.context.sources[function] = None
+    return cache[function]
+
+
+def bind_arguments(
+    s: State,
+    source: FunctionSource,
+    args: Sequence[v.Abstract],
+    kwargs: dict[str, v.Abstract],
+    defaults: dict[str, v.Abstract],
+) -> dict[str, v.Abstract]:
+    """Arguments by parameter name, as Python binds them."""
+    a = source.node.args
+    positional = [p.arg for p in (*a.posonlyargs, *a.args)]
+    keyword = {p.arg for p in (*a.args, *a.kwonlyargs)}
+    bound = dict(zip(positional, args, strict=False))
+    rest = tuple(args[len(positional) :])
+    if rest and a.vararg is None:
+        s.refuse(
+            f"{source.name}() takes {len(positional)} positional arguments but {len(args)} were given",
+            "check the call against the function's parameters",
+        )
+    extra: dict[str, v.Abstract] = {}
+    for name, value in kwargs.items():
+        if name in keyword and name not in bound:
+            bound[name] = value
+        elif name in keyword:
+            s.refuse(f"{source.name}() got two values for the argument {name!r}", "give it once")
+        elif a.kwarg is not None:
+            extra[name] = value
+        else:
+            s.refuse(f"{source.name}() has no parameter {name!r}", "check the spelling, or take **kwargs")
+    for name in (*positional, *(p.arg for p in a.kwonlyargs)):
+        if name not in bound and name in defaults:
+            bound[name] = defaults[name]
+        elif name not in bound:
+            s.refuse(
+                f"{source.name}() is called without its argument {name!r}", "give it, or give the parameter a default"
+            )
+    if a.vararg is not None:
+        bound[a.vararg.arg] = v.Record("tuple", tuple(range(len(rest))), rest)
+    if a.kwarg is not None:
+        bound[a.kwarg.arg] = v.Record("dict", tuple(extra), tuple(extra.values()))
+    return bound
+
+
+def activate(
+    s: State,
+    source: FunctionSource,
+    arguments: dict[str, v.Abstract],
+    captured: dict[str, v.Abstract],
+) -> v.Abstract:
+    """One activation: find or lower the specialisation, and emit the call."""
+    for value in (*arguments.values(), *captured.values()):
+        s.context.sites.lend(value)
+    held = cells.given(s, source, (*arguments.values(), *captured.values()))
+    given = {n: _prepare(s, x) for n, x in (arguments | held | heaps.given(s, source.node)).items()}
+    caught = {n: x if isinstance(x, v.LocalFunction) else _prepare(s, x) for n, x in captured.items()}
+    given = _join_kinds(s, source, _widen_lists(s, source, _widen(s, source, given)))
+    caught = _join_kinds(s, source, caught)
+    shared = s.context.shared_values
+    passed = {n: None if (source, n) in s.context.memory.widened else shared for n in given}
+    layouts = {n: layout_of(x, passed[n]) for n, x in given.items()}
+    caught_layouts = {n: layout_of(x, shared) for n, x in caught.items()}
+    catching = tuple(dict.fromkeys(x for around in s.frame.trying for x in around))  # a `try` in a recursion adds none
+    key = (source, tuple(layouts.items()), tuple(caught_layouts.items()), catching)
+    known = s.context.specialisations.get(key)
+    if known is None:
+        for value in (*given.values(), *caught.values()):
+            s.context.keep(value)
+        known = specialise(s, key, source, layouts, caught_layouts, catching)
+    if not known.done:
+        s.context.recursive.add(key)
+    if known.guessed:
+        s.guess()
+    result = known.result if known.done else s.context.memory.assumed.get(key)
+    if result is None:
+        s.frame.unknown = True
+        raise Unknown
+    operands = [o for n, x in given.items() for o in leaves(x, passed[n])]
+    operands += [o for x in caught.values() for o in leaves(x, shared)]
+    values = tuple(s.context.value(t) for t in leaf_types(result))
+    if values or known.can_fail:
+        s.emit(Call(values, known.name, tuple(operands), s.span))
+    if isinstance(result, HeldLayout) and result.value is NEVER:
+        s.check(s.scalar(False), "RuntimeError", "not reached")
+        s.dead = True
+        return v.Static(None)
+    whole = heaps.take_written(s, source.node, rebuild(result, iter(values)))
+    made = cells.take_written(s, source, whole)
+    made = raising.take_raised(s, made) if catching else made
+    returned = s.context.memory.returned.get(key, Returned())
+    s.context.identities.from_call(whole, returned, (*given.values(), *caught.values()))
+    if source.node in s.context.memory.caches.known:
+        s.context.identities.stored(made)  # the next call may return the same object
+    return made
+
+
+def _prepare(s: State, value: v.Abstract) -> v.Abstract:
+    """An argument in the form in which it crosses a call."""
+    value = stored(s, value)
+    if isinstance(value, v.LocalFunction):
+        return value if value.captured is not None else capture(s, value)
+    if isinstance(value, v.Record):
+        items = tuple(_prepare(s, i) for i in value.items)
+        if all(x is y for x, y in zip(items, value.items, strict=True)):
+            return value  # the very object: who changes what comes back changes it
+        made = v.Record(value.kind, value.keys, items, value.cls, value.treedef)
+        s.context.identities.same(made, value)
+        return made
+    return value
+
+
+def _widen(s: State, source: FunctionSource, given: dict[str, v.Abstract]) -> dict[str, v.Abstract]:
+    """Python numbers that change from call to call of a recursive function become run-time values: constants, and
+    shared integers (`f(node.left, depth - 1)`), which else cross calls without being passed; also in tuples."""
+    before = next((a for x, a in reversed(s.context.active) if x is source), {})
+    for name, value in given.items():
+        given[name] = _widened(s, (source, name), value, before.get(name, value))
+    return given
+
+
+def _widened(s: State, place: tuple[Any, Any], value: v.Abstract, before: v.Abstract) -> v.Abstract:
+    """An argument, or a part of one. `before`: what it was in the call around this one."""
+    if _is_tuple(value) or (_is_tuple(before) and isinstance(value, v.Static)):
+        whole, was = expand(s, value), expand(s, before)
+        if isinstance(whole, v.Record) and isinstance(was, v.Record) and whole.keys == was.keys:
+            parts = zip(whole.keys, whole.items, was.items, strict=True)
+            items = tuple(_widened(s, (place, k), x, y) for k, x, y in parts)
+            same = all(x is y for x, y in zip(items, whole.items, strict=True))
+            return value if same else replace(whole, items=items)
+    memory, number = s.context.memory, isinstance(value, v.Static) and type(value.value) in (int, float)
+    if place in memory.widened:
+        return v.Leaf(s.scalar(value.value)) if isinstance(value, v.Static) and number else value
+    if before != value and (number or _is_shared_integer(s, before)):
+        memory.widened.add(place)
+        raise Restart
+    return value
+
+
+def _is_tuple(value: v.Abstract) -> bool:
+    """Is it a tuple that holds values of the program?"""
+    return isinstance(value, v.Record) and value.kind in ("tuple", "namedtuple")
+
+
+def _widen_lists(s: State, source: FunctionSource, given: dict[str, v.Abstract]) -> dict[str, v.Abstract]:
+    """Lists that change their length from call to call of a recursive function (`f(t.left, path + [t])`) become lists
+    of any length, and dicts and sets such of any keys."""
+    memory = s.context.memory
+    before = next((a for x, a in reversed(s.context.active) if x is source), {})
+    for name, value in given.items():
+        place, old = (source, name), before.get(name)
+        if not _is_list(value) or not (place in memory.listed or (_is_list(old) and _differ(old, value))):
+            continue
+        if source.node.args.kwarg is not None and source.node.args.kwarg.arg == name:
+            continue  # what names there are the calls say
+        known = memory.listed.get(place)
+        try:
+            layout = unify(known if known is not None else layout_of(old), layout_of(value))  # type: ignore[arg-type]
+        except Conflict:
+            continue
+        if layout != known:
+            memory.listed[place] = layout
+            raise Restart
+        given[name] = rebuild(layout, iter(convert(s, value, layout)))
+    return given
+
+
+def _join_kinds(s: State, source: FunctionSource, given: dict[str, v.Abstract]) -> dict[str, v.Abstract]:
+    """A parameter that is an array of NumPy in one call and of JAX in another (`f(t.left, jnp.tanh(h))` after
+    `f(t, np.zeros(4))`) is taken for NumPy's in all of them, so that they call one function. The next round does so."""
+    context, made = s.context, dict(given)
+    for name, value in given.items():
+        place, kinds = (source, name), passed_kinds(value, context.shared_values)
+        if place in context.memory.numpy:
+            made[name] = marked(value, True) if kinds else value
+        elif len(seen := context.kinds.setdefault((*place, len(kinds)), kinds)) and seen != kinds:
+            context.memory.numpy.add(place)
+            context.changed = True
+    return made
+
+
+def _is_list(value: v.Abstract | None) -> bool:
+    return isinstance(value, v.Listing) or (isinstance(value, v.Record) and value.kind in ("list", "dict", "table"))
+
+
+def _differ(a: v.Abstract | None, b: v.Abstract) -> bool:
+    if isinstance(a, v.Record) and isinstance(b, v.Record) and "table" in (a.kind, b.kind):
+        return layout_of(a) != layout_of(b)
+    return type(a) is not type(b) or (isinstance(a, v.Record) and isinstance(b, v.Record) and a.keys != b.keys)
+
+
+def _is_shared_integer(s: State, value: v.Abstract) -> bool:
+    """A shared number of Python's, an integer or a bool."""
+    if not isinstance(value, v.Leaf) or value.operand not in s.context.shared_values:
+        return False
+    return is_python(value.type) and isinstance(value.type, Array) and (value.type.is_integer or value.type.is_bool)
+
+
+def specialise(
+    s: State,
+    key: Any,
+    source: FunctionSource,
+    layouts: dict[str, Layout],
+    captured: dict[str, Layout],
+    catching: tuple[type[BaseException], ...],
+) -> Specialisation:
+    """Lower a function for arguments of these layouts. `catching`: what a `try` around the call catches."""
+    context = s.context
+    count = sum(k[0] is source for k in context.specialisations)
+    if count >= MAX_SPECIALISATIONS:
+        raise UnsupportedError(
+            f"{source.name} is called with more than {MAX_SPECIALISATIONS} different sets of static arguments",
+            source.span,
+            "pass what changes from call to call as a number, or as a field of the examples",
+        )
+    made = context.specialisations[key] = Specialisation(context.unique(source.name))
+    context.functions[made.name] = Function(made.name, Region((), (), ()), source.span)
+    block = Block(None)
+    frame = Frame(context, source, {}, trying=[catching] if catching else [])
+    if catching:
+        context.caught.guarded.add(made.name)
+    state = State(frame, block, {}, span=source.span if source.is_shown else s.span)
+    parameters: list[Value] = []
+
+    def enter(name: str, layout: Layout) -> v.Abstract:
+        values = [context.value(t, name) for t in leaf_types(layout)]
+        parameters.extend(values)
+        return rebuild(layout, iter(values))
+
+    arguments = {n: enter(n, k) for n, k in layouts.items()}
+    frame.enclosing = {n: enter(n, k) for n, k in captured.items()}
+    frame.borrowed = [*(x for n, x in arguments.items() if not is_cell(n)), *frame.enclosing.values()]
+    for name, value in arguments.items():
+        state.bind(name, value, source.span)
+    context.active.append((source, arguments))
+    if len(context.active) == 1:
+        context.entry = source
+        heaps.enter(state)
+    try:
+        cells.begin(state, source.node)
+        made.result = run(state, source)
+    except BaseException:
+        del context.functions[made.name], context.specialisations[key]
+        raise
+    finally:
+        context.active.pop()
+    _keep_returned(state, key, (*arguments.values(), *frame.borrowed))
+    results = _results(state, made, key)
+    region = Region(tuple(parameters), tuple(block.body), tuple(results))
+    context.functions[made.name] = Function(made.name, region, source.span)
+    made.can_fail, made.guessed = bool(block.body), block.guessed
+    made.done = True
+    return made
+
+
+def _keep_returned(s: State, key: Any, given: Iterable[v.Abstract]) -> None:
+    """Remember what the result of a function may be, and the cells that it gives back. Calls in a recursion were
+    lowered for what is known of it before: there is another round where that is less."""
+    if RESULT not in s.env:
+        return
+    known = s.context.memory.returned
+    before = known.get(key, Returned())
+    whole = cells.with_written(s, s.frame.source.node, s.env[RESULT].value)
+    known[key] = before.joined(s.context.identities.returned(whole, given))
+    if known[key] != before and key in s.context.recursive:
+        s.context.changed = True
+
+
+def run(state: State, source: FunctionSource) -> Layout | None:
+    """Execute the body; returns the layout of the result, None when no path is known to return."""
+    end = ast.copy_location(ast.Return(None), source.body[-1])
+    end.implicit = True  # type: ignore[attr-defined]
+    try:
+        state.context.rules.execute(state, [*source.body, end])
+    except Unknown:
+        state.frame.unknown = True
+        return None
+    except Ended:
+        state.dead = True
+    except SourceError as error:
+        if not state.defer(error):
+            raise
+        return None
+    if state.dead:
+        return None if state.frame.unknown else layout_of(NEVER)
+    if not state.is_set(RETURNED) and not state.frame.trying:
+        return None
+    return layout_of(_outcome(state, source), state.context.shared_values)
+
+
+def _outcome(state: State, source: FunctionSource) -> v.Abstract:
+    """What the function hands back."""
+    result = raising.result_of(state)
+    result = raising.with_raised(state, result) if state.frame.trying else result
+    result = cells.with_written(state, source.node, result)
+    return heaps.with_written(state, source.node, stored(state, result))
+
+
+def _results(state: State, made: Specialisation, key: Any) -> list[Any]:
+    """The operands that the function returns, in the layout that its callers were promised."""
+    memory = state.context.memory
+    promised = memory.assumed.get(key)
+    if made.result is None:
+        return []
+    if promised is not None and promised != made.result:
+        made.result = settled(state.context.memory, key, promised, _join_results(state, promised, made.result))
+    if promised != made.result:
+        memory.assumed[key] = made.result
+        if key in state.context.recursive:
+            state.context.changed = True
+    if state.dead:
+        return []
+    return convert(state, _outcome(state, state.frame.source), made.result)
+
+
+def _join_results(state: State, a: Layout, b: Layout) -> Layout:
+    never = layout_of(NEVER)
+    if never in (a, b):
+        return b if a == never else a
+    try:
+        return unify(a, b)
+    except Conflict as conflict:
+        words, span = f"{state.frame.source.name} returns different types: {conflict}", state.frame.source.span
+        cure = "make all its results of one type, dtype and shape"
+        if conflict.cls is not None:
+            raise NeedsMemory([conflict.cls], UnsupportedError(words, span, cure)) from None
+        raise TypeConflictError(words, span, cure) from None

@@ -1,0 +1,258 @@
+"""Objects built inside the function: of dataclasses, attrs and plain classes, NamedTuples. They exist only while
+compiling."""
+
+from __future__ import annotations
+
+import ast
+import enum
+import inspect
+import types
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+from autobatch.errors import UnsupportedError
+from autobatch.frontend.lowering import raising
+from autobatch.frontend.lowering.access import wrap
+from autobatch.frontend.lowering.assignment import put
+from autobatch.frontend.lowering.calls import bind_arguments, lookup
+from autobatch.frontend.lowering.folding import fold_call
+from autobatch.frontend.lowering.state import Frame, State
+from autobatch.frontend.memory import heaps
+from autobatch.frontend.memory.heap import NeedsMemory
+from autobatch.frontend.memory.list_heap import hold
+from autobatch.frontend.syntax.sources import is_user_function
+from autobatch.frontend.syntax.syntax_trees import place_of
+from autobatch.frontend.types import values as v
+from autobatch.frontend.types.fields import Parameter, is_attrs, parameters_of, validate
+from autobatch.frontend.types.statics import inputs, is_namedtuple
+
+Arguments = Sequence[v.Abstract]
+Named = dict[str, v.Abstract]
+
+
+def construct(s: State, cls: type, args: Arguments, kwargs: Named) -> v.Abstract:
+    """`cls(*args, **kwargs)`"""
+    made = _constructed(s, cls, args, kwargs)
+    s.context.built.add(cls)
+    if isinstance(made, v.Record):
+        hold(s, made)
+    heap = heaps.heap_of(s, cls)
+    return heaps.allocate(s, heap, made) if heap is not None and isinstance(made, v.Record) else made
+
+
+def _constructed(s: State, cls: type, args: Arguments, kwargs: Named) -> v.Abstract:
+    """The object as a value."""
+    if is_namedtuple(cls):
+        fields: tuple[str, ...] = getattr(cls, "_fields", ())
+        defaults: dict[str, Any] = getattr(cls, "_field_defaults", {})
+        items = {k: wrap(s.context, d) for k, d in defaults.items()} | _bind(s, cls, fields, defaults, args, kwargs)
+        return v.Record("namedtuple", fields, tuple(items[n] for n in fields), cls)
+    static = all(isinstance(a, v.Static) and not inputs(a.value) for a in (*args, *kwargs.values()))
+    if static and (issubclass(cls, enum.Enum) or not _is_plain(cls)):
+        return fold_call(s, cls, args, kwargs)
+    initialiser = inspect.getattr_static(cls, "__init__")
+    parameters = parameters_of(cls)
+    if parameters is not None and not _is_written(initialiser):
+        return _by_fields(s, v.Record("object", (), (), cls), cls, parameters, args, kwargs)
+    if _is_written(initialiser):
+        return initialise(s, v.Record("object", (), (), cls), initialiser, args, kwargs)
+    if initialiser is object.__init__:
+        return v.Record("object", (), (), cls)
+    cure = "use a dict, which keeps its keys in order" if issubclass(cls, dict) else "use a dataclass or a NamedTuple"
+    s.refuse(f"{cls.__name__} cannot be built inside a compiled function", cure)
+
+
+def _is_written(function: Any) -> bool:
+    """Is it a function of the user, and not one that `dataclass` or attrs has made?"""
+    return is_user_function(function) and not function.__code__.co_filename.startswith(("<string>", "<attrs"))
+
+
+def _is_plain(cls: type) -> bool:
+    return cls.__module__.split(".")[0] not in ("builtins", "jax", "jaxlib", "numpy")
+
+
+def _bind(
+    s: State, cls: type, names: Sequence[str], optional: Collection[str], args: Arguments, kwargs: Named
+) -> dict[str, v.Abstract]:
+    """Arguments by name; those that are `optional` may be missing."""
+    if len(args) > len(names):
+        s.refuse(
+            f"{cls.__name__}() takes {len(names)} arguments but {len(args)} were given",
+            "give one argument for each field",
+        )
+    bound = dict(zip(names, args, strict=False))
+    for name, value in kwargs.items():
+        if name not in names or name in bound:
+            s.refuse(
+                f"{cls.__name__}() cannot take the argument {name!r} here",
+                "check the spelling, or set the field in a class of your own",
+            )
+        bound[name] = value
+    for name in names:
+        if name not in bound and name not in optional:
+            s.refuse(f"{cls.__name__}() is called without {name!r}", "give the argument, or a default in the class")
+    return bound
+
+
+def _by_fields(
+    s: State, made: v.Record, cls: type, fields: Sequence[Parameter], args: Arguments, kwargs: Named
+) -> v.Abstract:
+    """What an `__init__` that is generated for `cls` makes of an object: its fields in order, then what is to run
+    after them."""
+    taken = [f for f in fields if f.init]
+    positional = [f.argument for f in taken if not f.keyword]
+    if len(args) > len(positional):
+        s.refuse(
+            f"{cls.__name__}() takes {len(positional)} positional arguments but {len(args)} were given",
+            "give one argument for each field",
+        )
+    ordered = [*positional, *(f.argument for f in taken if f.keyword)]
+    optional = {f.argument for f in taken if f.default is not None}
+    given = _bind(s, cls, ordered, optional, args, kwargs)
+    for f in fields:
+        value = given.get(f.argument) if f.init else None
+        if value is None and f.default is not None:
+            value = f.default(s, made)
+        if value is None:
+            continue  # `__post_init__` sets it
+        if f.convert is not None:
+            value = s.call(v.Static(f.convert), [value])
+        made = put(made, f.name, value)
+    for f in fields:
+        if f.validator is not None:
+            validate(s, made, f.name, f.validator)
+    after = inspect.getattr_static(made.cls, "__attrs_post_init__" if is_attrs(cls) else "__post_init__", None)
+    return initialise(s, made, after, [], {}) if _is_written(after) else made
+
+
+def initialise(s: State, made: v.Record, function: types.FunctionType, args: Arguments, kwargs: Named) -> v.Abstract:
+    """Run `__init__` or `__post_init__` here, on an object whose attributes may still be set. Where the object has
+    memory, and is more there than what has attributes (`self.parent = self`), it has its row from the beginning."""
+    source = lookup(s, function)
+    parameters = list(inspect.signature(function).parameters.values())
+    defaults = {p.name: wrap(s.context, p.default) for p in parameters if p.default is not p.empty}
+    first = next(iter(parameters)).name
+    heap = heaps.heap_of(s, made.cls)
+    if heap is None and made.cls is not None and _is_changed_behind(source.node, first):
+        words = f"{source.name} hands {first} on before its last attribute is set"
+        raise NeedsMemory([made.cls], UnsupportedError(words, source.span, "hand it on behind the last one"))
+    sets = made.cls is not None and _sets_by_method(s, made.cls, source.node, first, frozenset())
+    if heap is None and sets and made.cls is not None:
+        words = f"{source.name} calls a method of {first} that sets attributes"
+        raise NeedsMemory([made.cls], UnsupportedError(words, source.span, "set them here"))
+    handed_on = sets or _is_handed_on(source.node, first)
+    itself = heaps.allocate(s, heap, made) if heap is not None and handed_on else made
+    bound = bind_arguments(s, source, [itself, *args], kwargs, defaults)
+    if any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(source.node)):
+        s.refuse(f"{source.name} returns a value", "only set attributes in it")
+    frame = Frame(s.context, source, {}, constructing=first if itself is made else "", trying=s.frame.trying)
+    frame.borrowed = [x for n, x in bound.items() if n != first]
+    for value in frame.borrowed:
+        s.context.sites.lend(value)
+    inner = State(frame, s.block, {n: s.env[n] for n in heaps.variables(s)}, span=source.span)
+    for name, value in bound.items():
+        inner.bind(name, value)
+    s.context.rules.execute(inner, source.body)
+    s.dead = inner.dead
+    s.block = inner.block
+    s.env.update((n, inner.env[n]) for n in heaps.variables(inner))
+    made_now = inner.env[first].value if first in inner.env else itself
+    return raising.take_raised(s, raising.with_raised(inner, made_now)) if s.frame.trying else made_now
+
+
+def of_base(s: State, function: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract | None:
+    """`super().__init__(...)` or `Base.__init__(self, ...)` in an `__init__`: it sets attributes of the object that is
+    being made. None for any other call."""
+    name = s.frame.constructing
+    if not name or name not in s.env:
+        return None
+    made = s.env[name].value
+    match function:
+        case v.Method(function=v.Static(value=held), receiver=receiver):
+            pass
+        case v.Static(value=held) if args:
+            receiver, args = args[0], args[1:]
+        case _:
+            return None
+    if receiver is not made or not isinstance(made, v.Record) or made.cls is None:
+        return None
+    base = next((c for c in made.cls.__mro__ if vars(c).get("__init__") is held), None)
+    if base is object:
+        return v.Static(None)
+    if base is None:
+        return None
+    fields = parameters_of(base)
+    if fields is not None and not _is_written(held):
+        new = _by_fields(s, made, base, fields, args, kwargs)
+    elif issubclass(base, BaseException) and not _is_written(held):
+        given = v.Record("tuple", tuple(range(len(args))), tuple(args))
+        others = [(k, x) for k, x in zip(made.keys, made.items, strict=True) if k != "args"]
+        new = replace(made, keys=("args", *(k for k, _ in others)), items=(given, *(x for _, x in others)))
+    elif _is_written(held):
+        own = lookup(s, held).node
+        if heaps.heap_of(s, made.cls) is None and _is_handed_on(own, next(iter(inspect.signature(held).parameters))):
+            words = f"{held.__qualname__} hands the object on before its last attribute is set"
+            raise NeedsMemory([made.cls], UnsupportedError(words, s.span, "hand it on behind the last one"))
+        new = initialise(s, made, held, args, kwargs)
+    else:
+        return None
+    s.bind(name, new)
+    return v.Static(None)
+
+
+def _is_handed_on(function: ast.AST, name: str) -> bool:
+    """Is a variable read as a whole, and not only for its attributes?"""
+    return bool(_whole_reads(function, name))
+
+
+def _sets_by_method(s: State, cls: type, function: ast.AST, name: str, seen: frozenset[str]) -> bool:
+    """Is a method of the object in a variable called that sets attributes of it (`self.reset()`)? `seen`: the methods
+    that this one is called by."""
+    for n in ast.walk(function):
+        match n:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=held), attr=attr)) if held == name and attr not in seen:
+                method = inspect.getattr_static(cls, attr, None)
+                if not isinstance(method, types.FunctionType):
+                    continue
+                body = lookup(s, method).node
+                own = next(iter(inspect.signature(method).parameters), "")
+                if _stores(body, own) or _sets_by_method(s, cls, body, own, seen | {attr}):
+                    return True
+            case _:
+                pass
+    return False
+
+
+def _stores(function: ast.AST, name: str) -> list[ast.Attribute]:
+    """Where attributes of a variable are set."""
+    stores = [n for n in ast.walk(function) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)]
+    return [n for n in stores if isinstance(n.value, ast.Name) and n.value.id == name]
+
+
+def _is_changed_behind(function: ast.AST, name: str) -> bool:
+    """Is an attribute of a variable set where the whole was read before?"""
+    reads = _whole_reads(function, name)
+    return any(place_of(r) < place_of(n) for r in reads for n in _stores(function, name))
+
+
+def _whole_reads(function: ast.AST, name: str) -> list[ast.Name]:
+    """Where a variable is read, and not only an attribute of it, nor to set its attributes in the `__init__` of a
+    base."""
+    nodes = list(ast.walk(function))
+    held = {id(n.value) for n in nodes if isinstance(n, ast.Attribute)}
+    for n in nodes:
+        match n:
+            case ast.Call(func=ast.Attribute(attr="__init__"), args=[first, *_]):
+                held.add(id(first))
+            case _:
+                pass
+    return [n for n in nodes if isinstance(n, ast.Name) and n.id == name and id(n) not in held]
+
+
+def initialised(s: State, made: v.Record, args: Arguments) -> v.Abstract:
+    """An exception that was caught, with what its own `__init__` makes of what it was raised with."""
+    initialiser = inspect.getattr_static(made.cls, "__init__")
+    if not _is_written(initialiser):
+        return made
+    return initialise(s, made, initialiser, args, {})

@@ -1,0 +1,435 @@
+"""Behind a branch: two states become one, by an `If` whose results are the values that differ.
+
+if c: x = 1                    %2: float32* = if %c then: yield 1.0 else: yield %f
+else: x = t.f           ->
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+from autobatch.errors import SourceError, TypeConflictError, UnsupportedError
+from autobatch.frontend.lowering.access import expand
+from autobatch.frontend.lowering.numbers import coerce, negate, operand_of, present, traced, undefined
+from autobatch.frontend.lowering.state import FLAGS, RESULT, RETURNED, Ended, State, Unknown
+from autobatch.frontend.memory.heap import Heap, NeedsMemory, is_state
+from autobatch.frontend.memory.list_sites import is_dict, is_given, is_list
+from autobatch.frontend.syntax.scopes import is_cell, shown
+from autobatch.frontend.types import values as v
+from autobatch.frontend.types.layouts import (
+    ChoiceLayout,
+    FunctionLayout,
+    HeldLayout,
+    Layout,
+    LeafLayout,
+    ListingLayout,
+    MethodLayout,
+    OptionalLayout,
+    RecordLayout,
+    RowLayout,
+    is_object,
+    layout_of,
+    leaf_types,
+    list_types,
+    rebuild,
+)
+from autobatch.frontend.types.statics import Kind, container_kind
+from autobatch.frontend.types.unify import Conflict, as_table, position_among, refuse_alternatives, unify
+from autobatch.ir.core import Apply, If, Instruction, Map, Operand, Region, Value
+from autobatch.ir.ops import OWN, own
+from autobatch.ir.types import INT, List, Made, Ref
+from autobatch.source import Span
+
+LEFT = "<left>"
+"""The name of a variable on a path that has returned: nobody reads it."""
+Thunk = Callable[[State], v.Abstract]
+
+
+def conditional(
+    s: State, condition: Operand, then: Thunk, orelse: Thunk, places: tuple[Span, Span] | None = None
+) -> v.Abstract:
+    """The value of `then() if condition else orelse()`; only the arm taken runs. `places` is where the arms are."""
+    known = s.block.truth(condition)
+    if known is not None:
+        return then(s) if known else orelse(s)
+    a, b = arms(s, condition)
+    x, y = attempt(a, then), attempt(b, orelse)
+    if a.dead and b.dead and not (a.block.body or b.block.body):
+        raise Unknown
+    return join(s, condition, a, b, [(x, y)], places=places)[0]
+
+
+def arms(s: State, condition: Operand) -> tuple[State, State]:
+    """The state at the start of either arm of a branch."""
+    a, b = s.fork(), s.fork()
+    a.assume(condition, True)
+    b.assume(condition, False)
+    return a, b
+
+
+def attempt(s: State, thunk: Thunk) -> v.Abstract:
+    """Run one arm; it ends where a result is not known yet."""
+    try:
+        return thunk(s)
+    except Unknown:
+        drop(s)
+    except Ended:
+        s.dead = True
+    except SourceError as error:
+        if not s.defer(error):
+            raise
+        drop(s)
+    return v.Static(None)
+
+
+def drop(s: State) -> None:
+    """End an arm of which something is not known yet."""
+    s.frame.unknown = True
+    s.block.body.clear()
+    s.dead = True
+
+
+def join(
+    s: State,
+    condition: Operand,
+    a: State,
+    b: State,
+    extra: Sequence[tuple[v.Abstract, v.Abstract]] = (),
+    node: ast.AST | None = None,
+    places: tuple[Span, Span] | None = None,
+) -> list[v.Abstract]:
+    """Continue `s` behind a branch whose arms ended in `a` and `b`; returns the joined `extra` values."""
+    if a.dead or b.dead:
+        live = _adopt(s, condition, a, b)
+        return [x if live is a else y for x, y in extra]
+    names = [n for n in {**a.env, **b.env} if a.env.get(n) is not b.env.get(n)]
+    names = [n for n in names if _wanted(s, n, node)]
+    pairs = [(_bound(a, n), _bound(b, n)) for n in names]
+    first, second = places or (s.span, s.span)
+    pairs += [(v.Bound(x, first), v.Bound(y, second)) for x, y in extra]
+    try:
+        joined = _merge(s, condition, a, b, pairs, [*names, *("" for _ in extra)])
+    except SourceError as error:
+        if a.block.guessed is b.block.guessed or not s.defer(error):
+            raise
+        drop(a if a.block.guessed else b)
+        return join(s, condition, a, b, extra, node, places)
+    for value, (x, y) in zip(joined, pairs, strict=True):
+        s.context.identities.same(value, x.value, y.value)
+    s.env = {n: x for n, x in a.env.items() if b.env.get(n) is x}
+    alike: dict[tuple[int, int], v.Abstract] = {}
+    for name, value, (x, y) in zip(names, joined, pairs, strict=False):
+        # two names of one container stay so
+        s.env[name] = v.Bound(alike.setdefault((id(x.value), id(y.value)), value), x.span)
+    return joined[len(names) :]
+
+
+def _bound(s: State, name: str) -> v.Bound:
+    bound = s.env.get(name)
+    if name not in FLAGS:
+        left = s.flag(RETURNED) == v.Static(True) and name != RESULT and not is_state(name)
+        if bound is None or left:
+            return v.Bound(v.Unset(name if bound is None and s.flag(RETURNED) != v.Static(True) else LEFT), s.span)
+        return bound
+    flag = s.flag(name)
+    known = s.block.truth(flag.operand) if isinstance(flag, v.Leaf) else None
+    return v.Bound(flag if known is None else v.Static(known), bound.span if bound else s.span)
+
+
+def _wanted(s: State, name: str, node: ast.AST | None) -> bool:
+    """Is the variable read behind `node`, the last statement that has run?"""
+    threaded = is_cell(name) and name not in s.frame.source.locals
+    return node is None or name.startswith("<") or threaded or s.frame.source.read_after(name, node)
+
+
+def _merge(
+    s: State, condition: Operand, a: State, b: State, pairs: Sequence[tuple[v.Bound, v.Bound]], names: Sequence[str]
+) -> list[v.Abstract]:
+    layouts: list[Layout] = []
+    lefts: list[list[Operand]] = []
+    rights: list[list[Operand]] = []
+    for (x, y), name in zip(pairs, names, strict=True):
+        ours, theirs = stored(a, x.value), stored(b, y.value)
+        ours, theirs = level(a, ours, theirs), level(b, theirs, ours)
+        layout = common(ours, theirs, name, x.span, y.span)
+        layouts.append(layout)
+        lefts.append(convert(a, ours, layout))
+        rights.append(convert(b, theirs, layout))
+    flat = list(zip(chain.from_iterable(lefts), chain.from_iterable(rights), strict=True))
+    types = [t for k in layouts for t in leaf_types(k)]
+    results: dict[Value, tuple[Operand, Operand]] = {}
+    merged: list[Operand] = []
+    for (left, right), type in zip(flat, types, strict=True):
+        if left == right:
+            merged.append(left)
+        elif (left, right) == (s.scalar(True), s.scalar(False)):
+            merged.append(condition)
+        elif (left, right) == (s.scalar(False), s.scalar(True)):
+            merged.append(negate(s, condition))
+        else:
+            result = s.context.value(type)
+            results[result] = (left, right)
+            merged.append(result)
+    if results or a.block.body or b.block.body:
+        then = Region((), tuple(a.block.body), tuple(x for x, _ in results.values()))
+        orelse = Region((), tuple(b.block.body), tuple(y for _, y in results.values()))
+        s.emit(If(tuple(results), condition, then, orelse, s.span))
+    operands = iter(merged)
+    return [rebuild(k, operands) for k in layouts]
+
+
+def common(x: v.Abstract, y: v.Abstract, name: str, first: Span, second: Span, turns: bool = False) -> Layout:
+    """The layout of two values that meet; raises TypeConflictError with both places. `turns`: see `common_layouts`."""
+    return common_layouts(layout_of(x), layout_of(y), name, first, second, turns)
+
+
+def common_layouts(a: Layout, b: Layout, name: str, first: Span, second: Span, turns: bool = False) -> Layout:
+    """The layout that two layouts have in common; raises TypeConflictError with both places. `turns`: are they what a
+    variable has before a loop, and behind a turn of it?"""
+    try:
+        return unify(a, b)
+    except Conflict as conflict:
+        what = {"": "the value", "<result>": "the result"}.get(name, f"the variable {shown(name)!r}")
+        words = f"{what} has different types on two paths: {conflict}"
+        cure, other = "make both paths give the same type, dtype and shape", "the other value comes from here"
+        if turns:
+            words = f"{what} has another type behind a turn of the loop than before it: {conflict}"
+            cure = "begin with the type, dtype and shape that a turn gives, and let each turn keep them"
+            other = "before the loop it comes from here"
+        if any(isinstance(x, HeldLayout) and is_object(x.value.value) for x in (a, b)):
+            cure = "give it to each example as its own: in_axes 0 for this argument, and [x] * n in the place of x"
+        also = [(other, first)] if first != second else ()
+        if conflict.cls is not None:
+            raise NeedsMemory([conflict.cls], UnsupportedError(words, second, cure, also)) from None
+        raise TypeConflictError(words, second, cure, also) from None
+
+
+def stored(s: State, value: v.Abstract) -> v.Abstract:
+    """A value that can cross a join: lazy sequences become lists."""
+    if isinstance(value, v.Lazy):
+        return s.context.rules.materialise(s, value)
+    if isinstance(value, v.Generator):
+        s.refuse("a generator is kept, returned or handed to a function here", "make a list of it: list(...)")
+    if isinstance(value, v.Record):
+        items = tuple(stored(s, i) for i in value.items)
+        return value if all(x is y for x, y in zip(items, value.items, strict=True)) else replace(value, items=items)
+    return value
+
+
+def as_array(s: State, value: v.Abstract) -> v.Abstract:
+    """An array of the examples whose length is data as one that the function has made; any other value as it is."""
+    store = value.type.store if isinstance(value, v.Leaf) and isinstance(value.type, List) else None
+    if store is None or not s.context.schema.list(store).from_array:
+        return value
+    return s.context.rules.stacked(s, operator.getitem, (value, v.Static(slice(None))))
+
+
+def level(s: State, value: v.Abstract, other: v.Abstract) -> v.Abstract:
+    """Containers that are static or of the examples meet containers built in the function: take them apart. A list that
+    meets one with memory has memory too, from where it is made."""
+    if s.context.memory.sites:
+        in_memory = list(_beside_memory(value, layout_of(other)))
+        s.context.memory.add_sites(s.context.sites.of(in_memory, s.context.memory.sites, dicts=True))
+    if isinstance(other, v.Listing) and other.array:
+        value = as_array(s, value)
+    if isinstance(value, v.Record) and isinstance(other, v.Record) and value.kind != "object":
+        if value.keys != other.keys:
+            return value
+        return replace(value, items=tuple(level(s, x, y) for x, y in zip(value.items, other.items, strict=True)))
+    if _is_held(s, value) and (isinstance(other, v.Record) or container_kind_of(other) is not None):
+        assert isinstance(value, v.Leaf)
+        parts = s.context.rules.parts(s, value)
+        return value if parts is None else level(s, parts, expand(s, other))
+    if _is_held(s, other) and container_kind_of(value) is not None:
+        return expand(s, value)
+    made = isinstance(other, v.Leaf) and isinstance(other.type, Made)
+    if isinstance(value, v.Static) and (made or isinstance(other, v.Record | v.Listing)):
+        return expand(s, value)
+    if isinstance(value, v.Static) and isinstance(other, v.Static) and value.value is not other.value:
+        return expand(s, value)
+    return value
+
+
+def _beside_memory(value: v.Abstract, layout: Layout) -> Iterator[v.Abstract]:
+    """The lists and dicts of a value that stand where those with memory may stand in one of a layout."""
+    match layout, value:
+        case RowLayout(heap=heap), _ if _has_kind(heap, value):
+            yield value
+        case OptionalLayout(value=inner), _:
+            yield from _beside_memory(value.value if isinstance(value, v.Optional) else value, inner)
+        case RecordLayout(keys=keys, items=layouts), v.Record() if keys == value.keys:
+            for item, inner in zip(value.items, layouts, strict=True):
+                yield from _beside_memory(item, inner)
+        case ListingLayout(elem=inner), v.Record(kind="list" | "tuple"):
+            for item in value.items:
+                yield from _beside_memory(item, inner)
+        case _:
+            return
+
+
+def _has_kind(heap: Heap, value: v.Abstract) -> bool:
+    """Is it a list where lists have this memory, or a dict where dicts have it?"""
+    return is_list(value) or is_given(value) if heap.is_list else heap.is_dict and is_dict(value)
+
+
+def _is_held(s: State, value: v.Abstract) -> bool:
+    """Is it a tuple, NamedTuple or dict of the examples that is not None here?"""
+    if not isinstance(value, v.Leaf) or not isinstance(value.type, Ref) or s.block.fact(value.operand).null:
+        return False
+    return all(c.kind != "object" for c in s.context.schema.store(value.type.store).classes)
+
+
+def container_kind_of(value: v.Abstract) -> Kind | None:
+    """What plain container a static value is."""
+    return container_kind(value.value) if isinstance(value, v.Static) else None
+
+
+def _adopt(s: State, condition: Operand, a: State, b: State) -> State:
+    """One arm never ends: what follows belongs to the other one alone, so that one goes on in the block around."""
+    live, dead = (b, a) if a.dead else (a, b)
+    if dead.block.body:
+        _emit_failing(s, condition, dead is a, dead.block.body)
+    s.assume(condition, live is a)
+    s.block.body += live.block.body
+    s.block.known |= live.block.known
+    s.block.facts |= live.block.facts
+    s.block.memo |= live.block.memo
+    s.env, s.dead = live.env, live.dead
+    return live
+
+
+def _emit_failing(s: State, condition: Operand, when: bool, body: list[Instruction]) -> None:
+    """The code of an arm that always fails. A lone failure becomes a check of the condition."""
+    *before, last = body
+    pure = all(isinstance(i, Apply) and (i.op.is_jax or not OWN[i.op.name].fails) for i in before)
+    if pure and isinstance(last, Apply) and last.op.name == "check" and last.operands[0] == s.scalar(False):
+        s.block.body += before
+        holds = negate(s, condition) if when else condition
+        s.emit(Apply((), last.op, (holds, *last.operands[1:]), last.span))
+        return
+    full, empty = Region((), tuple(body), ()), Region((), (), ())
+    s.emit(If((), condition, full if when else empty, empty if when else full, s.span))
+
+
+def convert(s: State, value: v.Abstract, layout: Layout) -> list[Operand]:
+    """The operands of a value as a value of another layout, one that `unify` found."""
+    if isinstance(value, v.Unset) and not isinstance(layout, OptionalLayout):
+        return [undefined(s, t) for t in leaf_types(layout)]
+    match layout:
+        case LeafLayout(type=Made()):
+            return [s.context.rules.boxed(s, value)]
+        case LeafLayout(type=type):
+            if isinstance(value, v.Static) and value.value is None:
+                return [undefined(s, type)]
+            return [coerce(s, operand_of(s, value), type)]
+        case OptionalLayout():
+            return _convert_optional(s, value, layout)
+        case RowLayout():
+            value = present(s, value) if isinstance(value, v.Optional) else value
+            return [value.operand if isinstance(value, v.Row) else s.scalar(-1)]
+        case RecordLayout(items=items, keys=keys):
+            if layout.kind == "table":
+                value = as_table(value)
+            assert isinstance(value, v.Record)
+            parts = dict(zip(value.keys, value.items, strict=True))
+            return [x for k, i in zip(keys, items, strict=True) for x in convert(s, parts[k], i)]
+        case ListingLayout(elem=elem):
+            return _convert_list(s, value, elem)
+        case FunctionLayout(defaults=defaults, captured=captured):
+            assert isinstance(value, v.LocalFunction)
+            given = [x for _, x in (*value.defaults, *(value.captured or ()))]
+            return [o for x, k in zip(given, (*defaults, *captured), strict=True) for o in convert(s, x, k)]
+        case MethodLayout(function=function, receiver=receiver):
+            assert isinstance(value, v.Method)
+            return [*convert(s, value.function, function), *convert(s, value.receiver, receiver)]
+        case ChoiceLayout(alternatives=alternatives):
+            return _convert_choice(s, value, alternatives)
+        case _:
+            return []
+
+
+def _convert_choice(s: State, value: v.Abstract, alternatives: Sequence[Layout]) -> list[Operand]:
+    """One of several functions, or a value that is one of them, as one of more."""
+    given = value.alternatives if isinstance(value, v.Choice) else (value,)
+    places = [position_among(alternatives, layout_of(x)) for x in given]
+    there = {k: x for k, x in zip(places, given, strict=True) if k is not None}
+    if not there:
+        assert isinstance(value, v.Choice)
+        refuse_alternatives(s, value)
+    index: Operand = s.scalar(next(iter(there)))
+    if isinstance(value, v.Choice):
+        index = value.index
+        if places != list(range(len(places))):
+            index = traced(s, _place, v.Leaf(index), v.Static(tuple(places))).operand
+    parts = [convert(s, there[k], x) if k in there else _nothing(s, x) for k, x in enumerate(alternatives)]
+    return [index, *chain.from_iterable(parts)]
+
+
+def _nothing(s: State, layout: Layout) -> list[Operand]:
+    return [undefined(s, t) for t in leaf_types(layout)]
+
+
+def _place(index: Any, places: tuple[int, ...]) -> Any:
+    return sum(place * (index == k) for k, place in enumerate(places))
+
+
+def _convert_optional(s: State, value: v.Abstract, layout: OptionalLayout) -> list[Operand]:
+    absent = isinstance(value, v.Unset) if layout.unset else isinstance(value, v.Static) and value.value is None
+    if absent:
+        return [*(undefined(s, t) for t in leaf_types(layout.value)), s.scalar(True)]
+    if isinstance(value, v.Optional) and value.unset == layout.unset:
+        return [*convert(s, value.value, layout.value), value.missing]
+    if isinstance(value, v.Optional) and value.unset:
+        value = present(s, value)
+    return [*convert(s, value, layout.value), s.scalar(False)]
+
+
+def _convert_list(s: State, value: v.Abstract, elem: Layout) -> list[Operand]:
+    if isinstance(value, v.Listing):
+        return list(value.lists) if value.elem == elem else _convert_items(s, value, elem)
+    if isinstance(value, v.Leaf):
+        assert isinstance(value.type, List)
+        return _convert_items(s, v.Listing((value.operand,), LeafLayout(value.type.elem)), elem)
+    assert isinstance(value, v.Record)
+    columns = zip(*(convert(s, i, elem) for i in value.items), strict=True) if value.items else None
+    types = list_types(elem)
+    if columns is None or not leaf_types(elem):
+        rows: list[tuple[Operand, ...]] = [tuple(s.scalar(0) for _ in value.items) for _ in types]
+    else:
+        rows = list(columns)
+    return [s.apply(own("pack_list"), row, List(t)) for row, t in zip(rows, types, strict=True)]
+
+
+def _convert_items(s: State, value: v.Listing, elem: Layout) -> list[Operand]:
+    """A list with every element converted."""
+    t, turn = s.fork(), s.context.value(INT, "turn")
+    items = [t.apply(own("item"), (x, turn), x.type.elem) for x in value.lists if isinstance(x.type, List)]
+    yields = convert(t, rebuild(value.elem, iter(items)), elem) or [t.scalar(0)]
+    results = tuple(s.context.value(List(x)) for x in list_types(elem))
+    count = s.apply(own("length"), value.lists[:1], INT)
+    s.emit(Map(results, count, Region((turn,), tuple(t.block.body), tuple(yields)), False, s.span))
+    return list(results)
+
+
+def as_listing(s: State, value: v.Record) -> v.Listing:
+    """A list display as a list of the program: all elements must have one type."""
+    if not value.items:
+        s.refuse("the type of an empty list's elements is not known", "start from a list that is not empty")
+    layout = layout_of(value.items[0])
+    for item in value.items[1:]:
+        layout = common_layout(layout, item, s.span)
+    made = v.Listing(tuple(_convert_list(s, value, layout)), layout)
+    s.context.identities.collected(made, value.items)
+    return made
+
+
+def common_layout(layout: Layout, value: v.Abstract, span: Span) -> Layout:
+    try:
+        return unify(layout, layout_of(value))
+    except Conflict as conflict:
+        raise TypeConflictError(f"the elements of a list have different types: {conflict}", span) from None

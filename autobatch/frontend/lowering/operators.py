@@ -1,0 +1,544 @@
+"""Operators: arithmetic, comparison, membership, identity, on numbers, containers, tags and objects."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from autobatch.frontend.library import deques, sets, tables
+from autobatch.frontend.library.domains import guard
+from autobatch.frontend.library.equality import equal_objects, ordered
+from autobatch.frontend.library.joined import concatenate
+from autobatch.frontend.library.lexicographic import Order, lexicographic, of_lists
+from autobatch.frontend.library.texts import is_text, percent, text
+from autobatch.frontend.library.views import viewed
+from autobatch.frontend.lowering.access import expand, note_contents
+from autobatch.frontend.lowering.attributes import (
+    attribute,
+    class_list,
+    classes_of,
+    fields_of,
+    is_none,
+    is_stack,
+    written,
+)
+from autobatch.frontend.lowering.branches import not_expression, truth
+from autobatch.frontend.lowering.folding import fold
+from autobatch.frontend.lowering.joins import as_listing, conditional
+from autobatch.frontend.lowering.key_order import hand_out
+from autobatch.frontend.lowering.numbers import binary, combine, is_number, present, refuse_made, traced, unary
+from autobatch.frontend.lowering.selection import apply_choice, of_each
+from autobatch.frontend.lowering.sequences import arithmetic, is_tuple, members, sequence
+from autobatch.frontend.lowering.state import Impure, State
+from autobatch.frontend.memory import dict_heap, heaps, record_heap
+from autobatch.frontend.memory.heap import refused_without_memory
+from autobatch.frontend.memory.list_heap import copied, there
+from autobatch.frontend.memory.list_sites import is_given
+from autobatch.frontend.types import values as v
+from autobatch.frontend.types.layouts import type_name
+from autobatch.frontend.types.statics import container_kind, inputs
+from autobatch.frontend.types.tags import tag_equal
+from autobatch.ir.core import Operand
+from autobatch.ir.ops import own
+from autobatch.ir.types import BOOL, Array, List, Ref, Tag
+
+BINARY: dict[type[ast.operator], Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.MatMult: operator.matmul,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+}
+UNARY: dict[type[ast.unaryop], Callable[..., Any]] = {
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Invert: operator.invert,
+}
+COMPARE: dict[type[ast.cmpop], Callable[..., Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_SYMBOLS = {
+    operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/", operator.floordiv: "//",
+    operator.mod: "%", operator.pow: "** or pow()", operator.matmul: "@", operator.and_: "&", operator.or_: "|",
+    operator.xor: "^", operator.lshift: "<<", operator.rshift: ">>", operator.lt: "<", operator.le: "<=",
+    operator.gt: ">", operator.ge: ">=", operator.neg: "unary -", operator.pos: "unary +", operator.invert: "unary ~",
+}  # fmt: skip
+_NAMES = {
+    operator.add: "add", operator.sub: "sub", operator.mul: "mul", operator.truediv: "truediv",
+    operator.floordiv: "floordiv", operator.mod: "mod", operator.pow: "pow", operator.matmul: "matmul",
+    operator.and_: "and", operator.or_: "or", operator.xor: "xor", operator.lshift: "lshift",
+    operator.rshift: "rshift", operator.eq: "eq", operator.ne: "ne", operator.lt: "lt", operator.le: "le",
+    operator.gt: "gt", operator.ge: "ge", operator.neg: "neg", operator.pos: "pos", operator.invert: "invert",
+}  # fmt: skip
+_MIRRORED = {operator.lt: "gt", operator.gt: "lt", operator.le: "ge", operator.ge: "le", operator.eq: "eq",
+             operator.ne: "ne"}  # fmt: skip
+
+
+def _is_string(value: v.Abstract) -> bool:
+    return isinstance(value, v.Static) and isinstance(value.value, str)
+
+
+def apply_binary(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    """`a function b` for an arithmetic operator."""
+    a, b = present(s, a), present(s, b)
+    if (made := of_each(s, (a, b), lambda t, x, y: apply_binary(t, function, x, y))) is not None:
+        return made
+    if isinstance(a, v.Static) and isinstance(b, v.Static) and not inputs(a.value) and not inputs(b.value):
+        return fold(s, function, a.value, b.value)
+    if is_number(a) and is_number(b):
+        guard(s, function, (a, b))
+        return binary(s, function, a, b)
+    if is_stack(s, a) or is_stack(s, b):
+        return s.context.rules.stacked(s, function, (a, b))
+    if (function in (operator.add, operator.mul)) and (is_text(a) or is_text(b)):
+        a, b = (b, a) if function is operator.mul and not is_text(a) else (a, b)
+        if function is operator.add and not all(is_text(x) or _is_string(x) for x in (a, b)):
+            _refuse(s, function, a, b, cure="make a string of what is none: str(x)")
+        return text(s, f"__{_NAMES[function]}__", a, b)
+    if function is operator.mul and {_is_string(a), _is_string(b)} == {True, False}:
+        return text(s, "__mul__", a, b) if _is_string(a) else text(s, "__mul__", b, a)
+    left, right = expand(s, copied(s, a)), expand(s, copied(s, b))
+    if function is operator.mod and isinstance(a, v.Static) and isinstance(a.value, str):
+        return percent(s, a.value, right)
+    if function is operator.add and _is_sequence(left) and _is_sequence(right):
+        return concatenate(s, left, right)
+    if function is operator.mul and (_is_sequence(left) or _is_sequence(right)):
+        return _repeat(s, left, right)
+    if (made := sets.operate(s, function, a, b)) is not None:
+        return made
+    overloaded = _overloaded(s, function, a, b)
+    if overloaded is not None:
+        return overloaded
+    _refuse(s, function, a, b, cure="check the types of both sides")
+
+
+def _refuse(s: State, function: Callable[..., Any], *operands: v.Abstract, cure: str) -> NoReturn:
+    """In Python's words."""
+    names = [repr(type_name(x)) for x in operands]
+    if function in _MIRRORED and len(operands) == 2:
+        s.refuse(f"{_SYMBOLS[function]!r} not supported between instances of {' and '.join(names)}", cure)
+    if len(operands) == 1:
+        s.refuse(f"bad operand type for {_SYMBOLS[function]}: {names[0]}", cure)
+    s.refuse(f"unsupported operand type(s) for {_SYMBOLS[function]}: {' and '.join(names)}", cure)
+
+
+def _is_sequence(value: v.Abstract) -> bool:
+    match value:
+        case v.Record(kind="tuple" | "list") | v.Listing(array=False) | v.Lazy():
+            return True
+        case v.Leaf(operand=operand):
+            return isinstance(operand.type, List)
+        case _:
+            return False
+
+
+def _repeat(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    found, times = (a, b) if _is_sequence(a) else (b, a)
+    if not _is_whole(times):
+        cure = "a list is multiplied by an int alone: write [x * y for x in xs] to multiply its elements"
+        _refuse(s, operator.mul, a, b, cure=cure)
+    if isinstance(found, v.Record) and isinstance(times, v.Static):
+        items = found.items * times.value
+        return v.Record(found.kind, tuple(range(len(items))), items)
+    if isinstance(found, v.Record) and not found.items:
+        return found
+    turns = v.Static(max(0, times.value)) if isinstance(times, v.Static) else traced(s, _not_negative, times)
+    if isinstance(found, v.Record) and len(found.items) == 1:
+        return s.context.rules.materialise(s, v.Lazy(turns, lambda t, i: found.items[0], is_tuple=is_tuple(found)))
+    whole = sequence(s, as_listing(s, found) if isinstance(found, v.Record) else found)
+    assert isinstance(whole, v.Lazy)
+    count = arithmetic(s, operator.mul, whole.length, turns)
+    again = v.Lazy(
+        count, lambda t, i: whole.item(t, arithmetic(t, operator.mod, i, whole.length)), is_tuple=is_tuple(found)
+    )
+    return s.context.rules.materialise(s, again)
+
+
+def _is_whole(value: v.Abstract) -> bool:
+    if isinstance(value, v.Static):
+        return isinstance(value.value, int)
+    return (
+        isinstance(value, v.Leaf) and isinstance(value.type, Array) and value.type.is_scalar and value.type.is_integer
+    )
+
+
+def _not_negative(n: Any) -> Any:
+    return n * (n > 0)
+
+
+def augmented(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    """What `a += b` assigns: objects may have a method of their own for it."""
+    method = f"__i{_NAMES[function]}__"
+    if written(s, viewed(s, a), method):
+        return s.call(attribute(s, a, method), [b])
+    return apply_binary(s, function, a, b)
+
+
+def _overloaded(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
+    """Operators that classes of the user define."""
+    name = _NAMES[function]
+    mirrored = _MIRRORED.get(function)
+    for method, x, y in ((f"__{name}__", a, b), (f"__{mirrored}__" if mirrored else f"__r{name}__", b, a)):
+        if written(s, viewed(s, x), method):
+            return ordered(s, x, y, method) or s.call(attribute(s, x, method), [y])
+    return None
+
+
+def apply_unary(s: State, node: ast.unaryop, value: v.Abstract) -> v.Abstract:
+    """`-x`, `+x`, `~x`, `not x`"""
+    if isinstance(node, ast.Not):
+        return not_expression(s, value)
+    function = UNARY[type(node)]
+    value = present(s, value)
+    if (made := of_each(s, (value,), lambda t, x: apply_unary(t, node, x))) is not None:
+        return made
+    if isinstance(value, v.Static) and not inputs(value.value):
+        return fold(s, function, value.value)
+    if is_number(value):
+        return unary(s, function, value)
+    if is_stack(s, value):
+        return s.context.rules.stacked(s, function, (value,))
+    method = f"__{_NAMES[function]}__"
+    if written(s, value, method):
+        return s.call(attribute(s, value, method), [])
+    _refuse(s, function, value, cure="use it on numbers and arrays; objects need the method of the operator")
+
+
+def comparison(s: State, node: ast.Compare) -> v.Abstract:
+    """A chain of comparisons: each operand is evaluated once, later ones only if needed."""
+    return _chain(s, s.evaluate(node.left), node.ops, node.comparators)
+
+
+def _chain(s: State, left: v.Abstract, ops: Sequence[ast.cmpop], nodes: Sequence[ast.expr]) -> v.Abstract:
+    right = s.evaluate(nodes[0])
+    first = compare(s, ops[0], left, right)
+    if len(ops) == 1:
+        return first
+    condition = truth(s, first)
+    if isinstance(condition, bool):
+        return _chain(s, right, ops[1:], nodes[1:]) if condition else first
+    if all(isinstance(n, ast.Constant | ast.Name) for n in nodes[1:]):
+        second = truth(s, _chain(s, right, ops[1:], nodes[1:]))
+        if isinstance(second, bool):
+            return v.Leaf(condition) if second else v.Static(False)
+        return v.Leaf(combine(s, "and", condition, second))
+    return conditional(s, condition, lambda t: _chain(t, right, ops[1:], nodes[1:]), lambda t: v.Static(False))
+
+
+def compare(s: State, op: ast.cmpop, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    """One comparison."""
+    if (made := of_each(s, (a, b), lambda t, x, y: compare(t, op, x, y))) is not None:
+        return made
+    match op:
+        case ast.Is() | ast.IsNot():
+            result = identical(s, a, b)
+        case ast.In() | ast.NotIn():
+            result = contains(s, b, a)
+        case ast.Eq():
+            return equal(s, a, b)
+        case ast.NotEq():
+            return not_equal(s, a, b)
+        case _:
+            return _ordered(s, COMPARE[type(op)], a, b)
+    return not_expression(s, result) if isinstance(op, ast.IsNot | ast.NotIn) else result
+
+
+def _ordered(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    a, b = present(s, a), present(s, b)
+    if isinstance(a, v.Static) and isinstance(b, v.Static):
+        return fold(s, function, a.value, b.value)
+    if is_number(a) and is_number(b):
+        return binary(s, function, a, b)
+    if is_stack(s, a) or is_stack(s, b):
+        return s.context.rules.stacked(s, function, (a, b))
+    if is_text(a) or is_text(b):
+        return text(s, f"__{_NAMES[function]}__", a, b)
+    x, y = _expanded(s, a), _expanded(s, b)
+    if isinstance(x, v.Record) and isinstance(y, v.Record) and x.kind == y.kind and x.kind in ("tuple", "list"):
+        return lexicographic(
+            s, Order(function, f"__{_NAMES[function]}__", equal, identical, _ordered), x.items, y.items
+        )
+    if (made := sets.operate(s, function, a, b)) is not None:
+        return made
+    overloaded = _overloaded(s, function, a, b)
+    if overloaded is not None:
+        return overloaded
+    a, b = copied(s, a), copied(s, b)
+    if (_is_list(a) and _is_list(b)) or (is_tuple(x) and is_tuple(y)):
+        return of_lists(s, function, a, b)
+    _refuse(s, function, a, b, cure="compare numbers, strings, tuples or lists of one kind")
+
+
+def _expanded(s: State, value: v.Abstract) -> v.Abstract:
+    """A container, also one of the examples, as a record of its elements."""
+    if isinstance(value, v.Leaf) and isinstance(value.type, Ref):
+        return fields_of(s, value) or value
+    return expand(s, value)
+
+
+def compare_with(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    """An ordering or equality of two values, by its function in `operator`."""
+    return equal(s, a, b) if function is operator.eq else _ordered(s, function, a, b)
+
+
+def not_equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    if is_number(a) and is_number(b) and not (isinstance(a, v.Static) and isinstance(b, v.Static)):
+        return binary(s, operator.ne, a, b)
+    if (is_stack(s, a) or is_stack(s, b)) and not _is_nothing(a) and not _is_nothing(b):
+        return s.context.rules.stacked(s, operator.ne, (a, b))
+    return _overloaded(s, operator.ne, a, b) or not_expression(s, equal(s, a, b))
+
+
+def equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    """`a == b`"""
+    if _is_nothing(a) or _is_nothing(b):
+        return identical(s, a, b)
+    if isinstance(a, v.Optional) or isinstance(b, v.Optional):
+        return _equal_optional(s, a, b)
+    if isinstance(a, v.Static) and isinstance(b, v.Static) and not inputs(a.value) and not inputs(b.value):
+        return fold(s, operator.eq, a.value, b.value)
+    if is_number(a) and is_number(b):
+        return binary(s, operator.eq, a, b)
+    if is_stack(s, a) or is_stack(s, b):
+        return s.context.rules.stacked(s, operator.eq, (a, b))
+    for x, y in ((a, b), (b, a)):
+        if isinstance(x, v.Leaf) and isinstance(x.type, Tag):
+            return v.Leaf(tag_equal(s, x.operand, present(s, y)))
+    a, b = copied(s, a), copied(s, b)
+    left, right = expand(s, a, ordered=False), expand(s, b, ordered=False)
+    if deques.is_deque(left) and deques.is_deque(right):
+        return equal(s, deques.items_of(left), deques.items_of(right))
+    if (same := sets.equal(s, left, right)) is not None:
+        return same
+    if not _is_object(left) and not _is_object(right) and isinstance(left, v.Record) and isinstance(right, v.Record):
+        return _equal_records(s, left, right)
+    compared = equal_objects(s, a, b) or _overloaded(s, operator.eq, a, b)
+    if compared is not None:
+        return compared
+    if isinstance(left, v.Record) and isinstance(right, v.Record):
+        return _same_container(s, left, right)
+    if isinstance(a, v.Leaf) and isinstance(b, v.Leaf) and isinstance(a.type, Ref) and a.type == b.type:
+        return _equal_objects(s, a, b)
+    if (_is_list(a) or is_tuple(left)) and (_is_list(b) or is_tuple(right)):
+        return _equal_lists(s, a, b) if is_tuple(left) == is_tuple(right) else v.Static(False)
+    if type(a) is type(b) and type(left) is type(right):
+        s.refuse("these values cannot be compared with `==`", "compare their parts")
+    return v.Static(False)
+
+
+def _is_list(value: v.Abstract) -> bool:
+    match value:
+        case v.Listing() | v.Lazy():
+            return not value.is_tuple
+        case v.Record(kind="list"):
+            return True
+        case v.Leaf():
+            return isinstance(value.type, List)
+        case v.Static(value=held):
+            return type(held) is list
+        case _:
+            return False
+
+
+def _equal_lists(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    for x, y in ((a, b), (b, a)):
+        if (isinstance(x, v.Record) and not x.items) or x == v.Static([]):
+            return not_expression(s, y)
+    return s.call(v.Static(_same_items), [a, b])
+
+
+def _same_items(xs: list[Any], ys: list[Any]) -> bool:
+    """What `==` of lists means: lowered like a function of the user."""
+    return len(xs) == len(ys) and all(x == y for x, y in zip(xs, ys))  # noqa: B905  they are equally long
+
+
+def _equal_optional(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    if not isinstance(a, v.Optional):
+        a, b = b, a
+    assert isinstance(a, v.Optional)
+    inner = a.value
+    return conditional(s, a.missing, lambda t: identical(t, b, v.Static(None)), lambda t: equal(t, inner, b))
+
+
+def _is_object(value: v.Abstract) -> bool:
+    return isinstance(value, v.Record) and value.kind == "object"
+
+
+def _equal_records(s: State, x: v.Record, y: v.Record) -> v.Abstract:
+    if {x.kind, y.kind} == {"list", "tuple"} or x.cls is not y.cls or set(x.keys) != set(y.keys):
+        return v.Static(False)
+    result: v.Abstract = v.Static(True)
+    for key, value in zip(x.keys, x.items, strict=True):
+        other = y.get(key)
+        assert other is not None
+        before, same = truth(s, result), truth(s, equal(s, value, other))
+        if before is True or same is False:
+            result = v.Static(same) if isinstance(same, bool) else v.Leaf(same)
+        elif not isinstance(before, bool) and not isinstance(same, bool):
+            result = v.Leaf(combine(s, "and", before, same))
+    return result
+
+
+def _equal_objects(s: State, a: v.Leaf, b: v.Leaf) -> v.Abstract:
+    """Objects of a class without `__eq__` are equal when they are the same."""
+    assert isinstance(a.type, Ref)
+    classes = [class_list(s, a.type)[c] for c in classes_of(s, a)]
+    if any(c.cls is None or inspect.getattr_static(c.cls, "__eq__") is not object.__eq__ for c in classes):
+        s.refuse(
+            "`==` of two objects of the examples cannot be compiled where one may be a container",
+            "compare the fields that matter, or test `a is b`",
+        )
+    return v.Leaf(s.apply(own("same"), (a.operand, b.operand), BOOL))
+
+
+def identical(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    """`a is b`"""
+    for x, y in ((a, b), (b, a)):
+        if isinstance(x, v.Choice):
+            return apply_choice(s, x, lambda t, chosen, y=y: identical(t, chosen, y))
+    if _is_nothing(a) or _is_nothing(b):
+        return _is_none(s, a if _is_nothing(b) else b)
+    for x, y in ((a, b), (b, a)):
+        if isinstance(x, v.Optional) and not x.unset:
+            return _identical_optional(s, x, y)
+    a, b = present(s, a), present(s, b)
+    if isinstance(a, v.Row) or isinstance(b, v.Row):
+        return heaps.same(s, a, b)
+    if isinstance(a, v.Static) and isinstance(b, v.Static):
+        return v.Static(a.value is b.value)
+    for x, y in ((a, b), (b, a)):
+        if isinstance(x, v.Leaf) and isinstance(x.type, Tag):
+            return v.Leaf(tag_equal(s, x.operand, y))
+        if isinstance(y, v.Static) and isinstance(y.value, bool) and isinstance(x, v.Leaf) and x.type == BOOL:
+            return x if y.value else not_expression(s, x)
+    if isinstance(a, v.Leaf) and isinstance(b, v.Leaf) and a.type == b.type and isinstance(a.type, Ref | List):
+        return v.Leaf(s.apply(own("same"), (a.operand, b.operand), BOOL))
+    if is_number(a) or is_number(b):
+        raise Impure("`is` compares objects, not numbers", s.span, "compare numbers with `==`")
+    return _same_container(s, a, b)
+
+
+def _identical_optional(s: State, a: v.Optional, b: v.Abstract) -> v.Abstract:
+    none, inner = v.Static(None), a.value
+    return conditional(s, a.missing, lambda t: identical(t, none, b), lambda t: identical(t, inner, b))
+
+
+def _same_container(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    """Are two containers that the function built one object? Values do not say that where one may be the other."""
+    lists = (v.Record, v.Listing)
+    if a is not b and ((isinstance(a, lists) and is_given(b)) or (isinstance(b, lists) and is_given(a))):
+        if not s.context.sites.may_be_given(a if is_given(b) else b):
+            return v.Static(False)
+        words = "a list that may be one of the examples is compared by `is`"
+        s.refuse(words, "compare what they hold, or numbers that stand for them")
+    if a is b or not isinstance(a, lists) or not isinstance(b, lists):
+        return v.Static(a is b)
+    ours, theirs = s.context.identities.of(a), s.context.identities.of(b)
+    if (ours.roots | ours.holders).isdisjoint(theirs.roots | theirs.holders):
+        return v.Static(False)
+    cls = a.cls if isinstance(a, v.Record) and isinstance(b, v.Record) and a.cls is b.cls else None
+    classes = [cls] if cls in s.context.built else []
+    words = "whether these two are one object is known only when the program runs"
+    raise refused_without_memory(classes, words, s.span, "compare what they hold, or numbers that stand for them")
+
+
+def _is_nothing(value: v.Abstract) -> bool:
+    """The constant None; objects are not asked, whose `__eq__` may expect something else."""
+    return isinstance(value, v.Static) and value.value is None
+
+
+def _is_none(s: State, value: v.Abstract) -> v.Abstract:
+    refuse_made(s, value)
+    match value:
+        case v.Static(value=held):
+            return v.Static(held is None)
+        case v.Optional(missing=missing, unset=""):
+            return _known(s, missing)
+        case v.Optional():
+            return _is_none(s, present(s, value))
+        case v.Row():
+            return _known(s, heaps.missing(s, value))
+        case v.Leaf(operand=operand) if isinstance(operand.type, Ref | List):
+            return _known(s, is_none(s, operand))
+        case _:
+            return v.Static(False)
+
+
+def _known(s: State, condition: Operand) -> v.Abstract:
+    """A bool, static where it is known."""
+    known = s.block.truth(condition)
+    return v.Leaf(condition) if known is None else v.Static(known)
+
+
+def contains(s: State, container: v.Abstract, value: v.Abstract) -> v.Abstract:
+    """`value in container`"""
+    container = present(s, container)
+    if isinstance(container, v.Static):
+        if isinstance(value, v.Static) and not (inputs(container.value) and container_kind(container.value)):
+            note_contents(s.context, container)
+            if container_kind(container.value) is None:
+                hand_out(s.context, container.value)
+            return v.Static(value.value in container.value)
+        if isinstance(container.value, str):
+            return text(s, "__contains__", container, value)
+    container = viewed(s, container)
+    if written(s, container, "__contains__"):
+        return s.call(attribute(s, container, "__contains__"), [value])
+    if isinstance(container, v.Leaf) and isinstance(container.type, Ref):
+        container = fields_of(s, container) or container
+    if is_text(container):
+        return text(s, "__contains__", container, value)
+    table = record_heap.for_key(s, expand(s, container, ordered=False), value)
+    if isinstance(table, v.Row) and table.heap.is_dict:
+        return dict_heap.holds(s, there(s, table), value)
+    if isinstance(table, v.Record) and table.kind == "table" and not deques.is_deque(table):
+        return tables.holds(s, table, value)
+    if isinstance(table, v.Record) and table.kind == "dict":
+        container = v.Record("tuple", tuple(range(len(table.keys))), tuple(map(v.Static, table.keys)))
+    found = members(s, container)
+    if isinstance(found, v.Lazy):
+        hits = s.context.rules.materialise(s, v.Lazy(found.length, lambda t, i: equal(t, found.item(t, i), value)))
+        assert isinstance(hits, v.Listing)
+        return v.Leaf(s.apply(own("reduce", kind="any"), hits.lists, BOOL))
+    result: bool | Operand = False
+    for x in found.items:
+        hit = truth(s, equal(s, x, value))
+        if hit is True or result is True:
+            return v.Static(True)
+        if isinstance(hit, bool):
+            continue
+        result = hit if isinstance(result, bool) else combine(s, "or", result, hit)
+    return v.Static(result) if isinstance(result, bool) else v.Leaf(result)
+
+
+def _called(meaning: Callable[..., v.Abstract], node: Any, arity: int) -> Callable[..., v.Abstract]:
+    def call(s: State, args: Sequence[v.Abstract], kwargs: Mapping[str, v.Abstract]) -> v.Abstract:
+        if kwargs or len(args) != arity:
+            s.refuse(f"a function of `operator` is called with {len(args)} arguments", f"give it {arity}, by position")
+        return meaning(s, node, *args)
+
+    return call
+
+
+OPERATORS: Mapping[Callable[..., Any], Callable[..., v.Abstract]] = {
+    **{f: _called(apply_binary, f, 2) for f in BINARY.values()},
+    **{f: _called(apply_unary, node(), 1) for node, f in UNARY.items()},
+    **{f: _called(compare, node(), 2) for node, f in COMPARE.items()},
+}
+"""Operators as functions: those of the module `operator`."""

@@ -1,0 +1,511 @@
+"""Where lowering stands: the module under construction, the function, the block, and the variables.
+
+    Context   one lowering: functions, shared values, constants, assumptions about results
+    Frame     one function being lowered: its text, what encloses it
+    Block     one region under construction, inside another; what is known there (facts)
+    State     a point of the program: frame, block, variables
+
+A `State` forks at a branch and is joined behind it (`joins.py`).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
+
+from autobatch.data.schema import Schema
+from autobatch.errors import SourceError, UnsupportedError
+from autobatch.frontend.library.caches import Caches
+from autobatch.frontend.lowering.caught import Caught
+from autobatch.frontend.memory.heap import Heap, add_heap, is_state
+from autobatch.frontend.memory.identity import Identities, Returned
+from autobatch.frontend.memory.list_sites import Sites
+from autobatch.frontend.syntax.scopes import shown
+from autobatch.frontend.syntax.sources import FunctionSource, Inlined
+from autobatch.frontend.types import values as v
+from autobatch.frontend.types.layouts import Layout, MadeClass
+from autobatch.ir import jax_compat
+from autobatch.ir.core import Apply, Function, Instruction, Literal, Operand, Value
+from autobatch.ir.ops import Op, own
+from autobatch.ir.types import BOOL, Array, Ref, Type
+from autobatch.source import NOWHERE, Span
+
+RETURNED, BROKE, CONTINUED, RAISED, RESULT = "<returned>", "<broke>", "<continued>", "<raised>", "<result>"
+_FIRST_ID = 1_000_000
+"""Shared values come first; `lower.py` numbers all values anew in the end."""
+FLAGS = (RETURNED, BROKE, CONTINUED, RAISED)
+
+
+class Unknown(Exception):
+    """The result of a recursive call is not known yet: the path ends here, in this round of the fixpoint."""
+
+
+class Ended(Exception):
+    """Nothing behind this point of an expression runs: something in it always fails."""
+
+
+class Restart(Exception):
+    """Lower everything again: an argument of a recursive function has to become a run-time value."""
+
+
+class MemoryChanged(Restart):
+    """Lower everything again: a class has memory, a field of it other types, or a function needs it (`heaps.py`)."""
+
+
+class Impure(UnsupportedError):
+    """A call with an effect or a hidden state: neither lowered nor traced."""
+
+
+class ChangesArray(UnsupportedError):
+    """An array that something else holds is changed in place: that would go unseen in a trace, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class FreeVariable:
+    """A variable that a lowered function read from its closure, globals or an object found there. `value` is guarded
+    when `shared` is None, otherwise the array became `Module.shared[shared]`."""
+
+    owner: Any
+    name: str
+    path: tuple[Any, ...]
+    value: Any
+    shared: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """What is known of a reference: the classes it may have (None: any), whether it may be None. `tested`: classes
+    were ruled out by testing for them."""
+
+    classes: frozenset[int] | None = None
+    null: bool = True
+    tested: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The chapters of the lowering that call each other."""
+
+    evaluate: Callable[[State, ast.expr], v.Abstract]
+    execute: Callable[[State, Sequence[ast.stmt]], None]
+    call: Callable[[State, v.Abstract, Sequence[v.Abstract], dict[str, v.Abstract], Span], v.Abstract]
+    materialise: Callable[[State, v.Abstract], v.Abstract]
+    attribute: Callable[[State, v.Abstract, str], v.Abstract]
+    stacked: Callable[[State, Any, Sequence[v.Abstract]], v.Abstract]
+    make_set: Callable[[State, v.Abstract], v.Abstract]
+    boxed: Callable[[State, v.Abstract], Operand]
+    parts: Callable[[State, v.Leaf], v.Record | None]
+    made_by: Callable[[State, v.Abstract, object], v.Abstract]
+    initialised: Callable[[State, v.Record, Sequence[v.Abstract]], v.Abstract]
+    adopted: Callable[[State, Heap, v.Leaf], v.Abstract]
+    tell_apart: Callable[[State, Heap], None]
+
+
+@dataclass
+class Specialisation:
+    """A function of the module, for one key. `result` is None until some path is known to return. `guessed`: as in
+    `Block`."""
+
+    name: str
+    result: Layout | None = None
+    done: bool = False
+    can_fail: bool = True
+    guessed: bool = False
+
+
+@dataclass
+class Memory:
+    """What rounds of one lowering remember: assumed results and what they may be, the classes of objects that are made,
+    how often the result of a recursion has nested deeper, arguments made dynamic, traced functions. `needed`: shared
+    integers whose values were used; `numpy`: parameters of functions that are arrays of NumPy in some of the calls;
+    `asks_numpy`: was an array indexed that is one of NumPy, or could be given as one? `dicts`: the names of shared
+    dicts, by identity; `ordered`, `orders_batched`: `key_order.py`. `heaps`: the classes whose objects have memory
+    (`refused`: why), `capacity` of them at most, and `sites`, the expressions whose lists have some; `rows`: are
+    they planned? `read` and `written`: functions and loops, by their text, and what they need. See `views.py` for
+    `plain`, `printing.py`."""
+
+    assumed: dict[Any, Layout] = field(default_factory=dict)
+    returned: dict[Any, Returned] = field(default_factory=dict)
+    made: dict[Any, MadeClass] = field(default_factory=dict)
+    grown: dict[Any, int] = field(default_factory=dict)
+    settled: dict[Any, Mapping[str, Layout]] = field(default_factory=dict)
+    widened: set[tuple[Any, Any]] = field(default_factory=set)
+    listed: dict[tuple[Any, Any], Layout] = field(default_factory=dict)
+    traces: dict[Any, Any] = field(default_factory=dict)
+    sources: dict[Any, FunctionSource] = field(default_factory=dict)
+    hidden: list[Value] = field(default_factory=list)
+    free: dict[Any, FreeVariable] = field(default_factory=dict)
+    alive: list[Any] = field(default_factory=list)
+    needed: set[int] = field(default_factory=set)
+    numpy: set[tuple[Any, Any]] = field(default_factory=set)
+    asks_numpy: bool = False
+    dicts: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    ordered: set[str] = field(default_factory=set)
+    orders_batched: bool = False
+    heaps: dict[object, Heap] = field(default_factory=dict)
+    sites: dict[object, Heap] = field(default_factory=dict)
+    refused: UnsupportedError | None = None
+    capacity: int = 0
+    rows: bool = True
+    read: set[tuple[ast.AST, str]] = field(default_factory=set)
+    written: set[tuple[ast.AST, str]] = field(default_factory=set)
+    assigned: set[str] = field(default_factory=set)
+    inlined: dict[Any, Inlined] = field(default_factory=dict)
+    consumers: dict[Any, ast.For] = field(default_factory=dict)
+    raised: list[type[BaseException]] = field(default_factory=list)
+    looked_at: dict[type[BaseException], int | None] = field(default_factory=dict)  # these two: `raising.py`
+    plain: set[ast.AST] = field(default_factory=set)
+    rewritten: dict[ast.AST, Any] = field(default_factory=dict)
+    printing: Any = None
+    caches: Caches = field(default_factory=Caches)
+
+    def add_sites(self, sites: Mapping[object, type]) -> None:
+        """Let the lists and dicts that these expressions make have memory, if they have none."""
+        new = {site: cls for site, cls in sites.items() if site not in self.sites}
+        for site, cls in new.items():
+            self.sites[site] = add_heap(self.heaps, site, cls)
+        if new:
+            raise MemoryChanged
+
+
+class Context:
+    """One round of lowering: the module under construction.
+
+    `kinds`: of the arrays that calls pass for a parameter, which are NumPy's. `reached`: lines that lowering came to;
+    `traced`: texts that JAX traced, and where they were handed over. `deferred`: the first error on a path with a guess
+    (`State.guess`). `built`: the classes of objects that were made here. `again`: memory is not what it was taken for,
+    so this round goes on for what else it finds, and is lowered again whatever it comes to."""
+
+    def __init__(
+        self, schema: Schema, shared: Sequence[Array], rules: Rules, memory: Memory, integers: Mapping[int, int]
+    ) -> None:
+        self.schema, self.rules, self.memory = schema, rules, memory
+        self._ids = _FIRST_ID
+        self.shared = [Value(k, t, "shared") for k, t in enumerate(shared)] + memory.hidden
+        self.integers = {self.shared[k]: n for k, n in integers.items()}
+        self._decided = {x: frozenset([x]) for x in self.shared}
+        self.constants: list[Any] = []
+        self.functions: dict[Any, Function] = {}
+        self.kinds: dict[tuple[Any, str, int], list[bool]] = {}
+        self.specialisations: dict[Any, Specialisation] = {}
+        self.active: list[tuple[FunctionSource, dict[str, v.Abstract]]] = []
+        self.entry: FunctionSource | None = None
+        self.recursive: set[Any] = set()
+        self.hints: dict[Value, str] = {}
+        self.names: dict[str, int] = {}
+        self.free = memory.free
+        self.sources: dict[Any, None] = {}
+        self.meanings: dict[Value, tuple[Any, ...]] = {}
+        self.reached: set[tuple[str, int]] = set()
+        self.traced: set[tuple[Span, Span]] = set()
+        self.caught = Caught()
+        self.raisable: dict[str, type[BaseException]] = {}
+        self.changed = self.again = False
+        self.deferred: SourceError | None = None
+        self.identities = Identities()
+        self.sites = Sites(self.identities)
+        self.built: set[type] = set()
+        self._failure: tuple[Exception | None, Span] = (None, NOWHERE)
+        self.inputs: dict[int, v.Abstract] = {}
+
+    def value(self, type: Type, hint: str = "") -> Value:
+        self._ids += 1
+        return Value(self._ids - 1, type, hint)
+
+    def note(self, known: set[Any], found: set[Any]) -> None:
+        """Add to what rounds remember of memory."""
+        self.again |= not found <= known
+        known |= found
+
+    def hide(self, type: Type, hint: str) -> int:
+        """A new hidden shared value; its index in `Module.shared`. Rounds agree on them."""
+        value = Value(len(self.shared), type, hint)
+        self.memory.hidden.append(value)
+        self.shared.append(value)
+        return len(self.shared) - 1
+
+    def decided_by(self, operands: Iterable[Operand]) -> frozenset[Value]:
+        """The shared values that decide some of these operands, each of them alone or with other shared values."""
+        found = (self._decided.get(x) for x in operands if isinstance(x, Value))
+        return frozenset().union(*(x for x in found if x is not None))
+
+    def note_decided(self, instruction: Instruction) -> None:
+        """Remember what shared values decide alone: the results of operations on them."""
+        if not isinstance(instruction, Apply) or not instruction.operands:
+            return
+        if all(isinstance(x, Literal) or x in self._decided for x in instruction.operands):
+            found = self.decided_by(instruction.operands)
+            self._decided.update((r, found) for r in instruction.results)
+
+    @property
+    def shared_values(self) -> frozenset[Value]:
+        return frozenset(self.shared)
+
+    def note_failure(self, error: Exception, span: Span) -> None:
+        """Remember the innermost place that an exception has left."""
+        if self._failure[0] is not error:
+            self._failure = (error, span)
+
+    def place_of(self, error: Exception) -> Span:
+        return self._failure[1] if self._failure[0] is error else NOWHERE
+
+    def constant(self, array: Any) -> Literal:
+        """An array that was made while compiling."""
+        for position, known in enumerate(self.constants):
+            if known is array:
+                return Literal(None, jax_compat.type_of(array), position)
+        self.constants.append(array)
+        return Literal(None, jax_compat.type_of(array), len(self.constants) - 1)
+
+    def unique(self, name: str) -> str:
+        """A name for a function of the module."""
+        name = (
+            "".join(c if c.isalnum() or c in "_." else "_" for c in name.replace("<locals>.", "")).strip("_")
+            or "function"
+        )
+        count = self.names[name] = self.names.get(name, 0) + 1
+        return name if count == 1 else f"{name}.{count}"
+
+    def keep(self, value: Any) -> None:
+        """Keep an object alive whose identity is part of a key."""
+        self.memory.alive.append(value)
+
+
+@dataclass
+class Frame:
+    """A function being lowered.
+
+    enclosing       the variables of the functions around it
+    loops           the loops around the statement at hand
+    unknown         did some path end at a call whose result is not known yet?
+    constructing    the object whose attributes `__init__` may set
+    borrowed        its arguments, which it may not change
+    generators      those that the statement at hand is written into
+    trying          what the `try` around the statement at hand catch, outer ones first; `handling`: see `raising.py`
+    settling        variables that loops carry and that nothing before them has set, with the first place that read one
+    """
+
+    context: Context
+    source: FunctionSource
+    enclosing: dict[str, v.Abstract]
+    unknown: bool = False
+    constructing: str = ""
+    borrowed: list[v.Abstract] = field(default_factory=list)
+    settling: dict[str, Span | None] = field(default_factory=dict)
+    handling: tuple[str, tuple[int, ...], str | None] | None = None
+    generators: list[FunctionSource] = field(default_factory=list)
+    trying: list[tuple[type[BaseException], ...]] = field(default_factory=list)
+
+    @property
+    def owner(self) -> Any:
+        """The Python function whose closure and globals are read."""
+        return self.source.function
+
+
+class Block:
+    """A region under construction. What the blocks around it know holds here too. `guessed`: something in it, or in a
+    block inside it, is taken to be what it may not be (`State.guess`)."""
+
+    def __init__(self, parent: Block | None) -> None:
+        self.parent = parent
+        self.body: list[Instruction] = []
+        self.known: dict[Operand, bool] = {}
+        self.facts: dict[Operand, Fact] = {}
+        self.memo: dict[Any, v.Abstract] = {}
+        self.guessed = False
+
+    def chain(self) -> Iterator[Block]:
+        block: Block | None = self
+        while block is not None:
+            yield block
+            block = block.parent
+
+    def recall(self, key: Any) -> v.Abstract | None:
+        return next((b.memo[key] for b in self.chain() if key in b.memo), None)
+
+    def fact(self, operand: Operand) -> Fact:
+        return next((b.facts[operand] for b in self.chain() if operand in b.facts), Fact())
+
+    def truth(self, operand: Operand) -> bool | None:
+        """The value of a bool operand, where it is known."""
+        if isinstance(operand, Literal):
+            return bool(operand.value) if operand.constant < 0 else None
+        return next((b.known[operand] for b in self.chain() if operand in b.known), None)
+
+
+@dataclass
+class State:
+    """A point of the program. `dead`: no path leads here."""
+
+    frame: Frame
+    block: Block
+    env: dict[str, v.Bound]
+    dead: bool = False
+    span: Span = NOWHERE
+
+    @property
+    def context(self) -> Context:
+        return self.frame.context
+
+    def mark(self) -> Callable[[], None]:
+        """A function that takes back all that is lowered from here on."""
+        block, env, dead, length = self.block, dict(self.env), self.dead, len(self.block.body)
+        known, facts, memo = dict(block.known), dict(block.facts), dict(block.memo)
+
+        def restore() -> None:
+            del block.body[length:]
+            block.known, block.facts, block.memo = dict(known), dict(facts), dict(memo)
+            self.env, self.dead = dict(env), dead
+
+        return restore
+
+    def restore(self, before: dict[str, v.Bound]) -> None:
+        """Go back to the variables of before, but for the memory of objects and cells: those stay as they are now."""
+        self.env = before | {n: b for n, b in self.env.items() if is_state(n)}
+
+    def guess(self) -> None:
+        """Note that a list whose elements are not known yet, in this round, is taken to be empty here."""
+        self.frame.unknown = True
+        for block in self.block.chain():
+            block.guessed = True
+
+    def defer(self, error: SourceError) -> bool:
+        """May the error be one of a guess? Then its path ends here, in this round: the next one knows more. Where there
+        is no next round, it is raised."""
+        if isinstance(error, Impure | ChangesArray) or not any(b.guessed for b in self.block.chain()):
+            return False
+        self.frame.unknown = True
+        self.context.deferred = self.context.deferred or error
+        return True
+
+    def fork(self) -> State:
+        """The same point, in a new block inside this one."""
+        return State(self.frame, Block(self.block), dict(self.env), span=self.span)
+
+    def evaluate(self, node: ast.expr) -> v.Abstract:
+        return self.context.rules.evaluate(self, node)
+
+    def call(
+        self,
+        function: v.Abstract,
+        args: Sequence[v.Abstract],
+        kwargs: dict[str, v.Abstract] | None = None,
+        span: Span | None = None,
+    ) -> v.Abstract:
+        return self.context.rules.call(self, function, args, kwargs or {}, span or self.span)
+
+    def bind(self, name: str, value: v.Abstract, span: Span | None = None) -> None:
+        self.env[name] = v.Bound(value, span or self.span)
+        if isinstance(value, v.Leaf) and isinstance(value.operand, Value):
+            self.context.hints.setdefault(value.operand, shown(name))
+
+    def flag(self, name: str) -> v.Abstract:
+        bound = self.env.get(name)
+        return bound.value if bound is not None else v.Static(False)
+
+    @property
+    def left(self) -> bool:
+        """Does every path leave the statements at hand, by return, break, continue or failure?"""
+        return self.dead or any(self.is_set(name) for name in FLAGS)
+
+    def is_set(self, name: str) -> bool:
+        """Is this flag known to be set here? Where every other path has failed, a test of it tells."""
+        flag = self.flag(name)
+        return flag == v.Static(True) or (isinstance(flag, v.Leaf) and self.block.truth(flag.operand) is True)
+
+    def emit(self, instruction: Instruction) -> None:
+        self.block.body.append(instruction)
+        if self.frame.trying and isinstance(instruction, Apply) and not instruction.op.is_jax:
+            self.context.caught.before[id(instruction)] = (instruction, dict(self.env))
+        self.context.note_decided(instruction)
+
+    def apply(self, op: Op, operands: Sequence[Operand], type: Type, hint: str = "") -> Value:
+        """Emit a leaf operation with one result."""
+        result = self.context.value(type, hint)
+        self.emit(Apply((result,), op, tuple(operands), self.span))
+        return result
+
+    def check(
+        self, condition: Operand, kind: str, message: str, operands: Sequence[Operand] = (), span: Span | None = None
+    ) -> None:
+        """Emit a check: the example fails with exception `kind` where the condition is false. `span`: where, if it is
+        not here."""
+        if self.block.truth(condition) is True:
+            return
+        self.emit(Apply((), own("check", kind=kind, message=message), (condition, *operands), span or self.span))
+        self.assume(condition, True)
+
+    def assume(self, condition: Operand, truth: bool) -> None:
+        """Note what a condition says about other values, for the code of this block."""
+        if not isinstance(condition, Value):
+            return
+        self.block.known[condition] = truth
+        match self.context.meanings.get(condition):
+            case ("not", other):
+                self.assume(other, not truth)
+            case ("and", *parts) if truth:
+                for part in parts:
+                    self.assume(part, True)
+            case ("or", *parts) if not truth:
+                for part in parts:
+                    self.assume(part, False)
+            case ("is_none", reference):
+                fact = self.block.fact(reference)
+                if truth:
+                    self.block.facts[reference] = Fact(frozenset(), True, False)
+                else:
+                    self.block.facts[reference] = replace(fact, null=False)
+            case ("is_class", reference, classes):
+                self._assume_class(reference, classes, truth)
+
+    def _assume_class(self, reference: Operand, classes: frozenset[int], truth: bool) -> None:
+        fact = self.block.fact(reference)
+        possible = self.possible(reference)
+        if truth:
+            self.block.facts[reference] = Fact(possible & classes, False, True)
+        else:
+            self.block.facts[reference] = Fact(possible - classes, fact.null, True)
+
+    def possible(self, reference: Operand) -> frozenset[int]:
+        """The classes that a reference may have here, as positions in its store."""
+        known = self.block.fact(reference).classes
+        if known is not None:
+            return known
+        assert isinstance(reference.type, Ref)
+        return frozenset(range(len(self.context.schema.store(reference.type.store).classes)))
+
+    def scalar(self, value: bool | int | float | complex) -> Literal:
+        """A Python scalar as an operand."""
+        return Literal(value, BOOL if isinstance(value, bool) else jax_compat.type_of(value))
+
+    def refuse(self, message: str, cure: str = "", span: Span | None = None) -> NoReturn:
+        raise UnsupportedError(message, span or self.span, cure)
+
+    def at(self, node: ast.AST) -> _At:
+        """Within, instructions and errors carry the place of `node`."""
+        return _At(self, node)
+
+
+class _At:
+    """Sets the place of a state, and puts back the one before. (A class: of a generator it would take three times as
+    long, and there is one for each expression.)"""
+
+    __slots__ = ("before", "node", "state")
+
+    def __init__(self, state: State, node: ast.AST) -> None:
+        self.state, self.node = state, node
+
+    def __enter__(self) -> None:
+        state, node = self.state, self.node
+        self.before = state.span
+        source = state.frame.source
+        if hasattr(node, "lineno") and source.is_shown:
+            state.span = span = source.places.get(node) or source.at(node)
+            state.frame.context.reached.add((span.file, span.line))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: object) -> None:
+        if isinstance(error, Exception):
+            self.state.context.note_failure(error, self.state.span)
+        self.state.span = self.before

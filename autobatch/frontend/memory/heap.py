@@ -1,0 +1,196 @@
+"""Memory for objects: one column for each number of a field, one row for each object that an example makes.
+
+    node = Node(y, node)            <memory of Node> = (count, value[32], next[32]);  node is the row `count`
+    node.value += 1.0               value[node] = value[node] + 1.0, under all names of the object
+
+Objects are values of the front end as long as that can be. Where it cannot (they are linked to each other by a loop,
+changed through a list, or by a function that was given them), all objects of their class have such memory: arrays,
+which the lowering hands from statement to statement as it does variables (`heaps.py`). There an object is the number of
+its row, so two names of one object are two equal numbers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, ClassVar
+
+from autobatch.errors import UnsupportedError
+from autobatch.frontend.syntax.scopes import is_cell
+from autobatch.frontend.types.layouts import holds_containers
+from autobatch.source import Span
+
+if TYPE_CHECKING:
+    from autobatch.frontend.types.layouts import RecordLayout
+    from autobatch.frontend.types.values import Abstract
+
+DICTS = (dict, Counter, defaultdict, set)
+"""The classes of dicts that may have memory; a set has it as a dict whose values say nothing."""
+
+
+class DictRecord(dict):  # type: ignore[type-arg]
+    """A dict whose keys are constant strings, as the class of rows: each key is a field (`record_heap.py`)."""
+
+    record_keys: ClassVar[tuple[str, ...]] = ()
+
+
+@cache
+def record_class(keys: tuple[str, ...]) -> type[DictRecord]:
+    """The class of the dicts that have these keys, in this order."""
+    return type("dict", (DictRecord,), {"record_keys": keys, "__module__": "builtins"})
+
+
+PREFIX = "<memory of "
+"""How the names of variables begin that hold such memory."""
+
+
+def is_state(name: str) -> bool:
+    """Is this a variable that calls and loops may change without naming it: memory, or a cell of inner functions?"""
+    return name.startswith(PREFIX) or is_cell(name)
+
+
+@dataclass(eq=False)
+class Heap:
+    """The memory of a class, or of lists or dicts that may stand in one place. `layout`: what its objects have in
+    common, None while the first one is looked at; of lists, what their elements have, of dicts their pairs. `joined`:
+    the memory that this one is a part of, as objects of both were found in one place. `members`: the classes whose
+    objects have it; of several, each row says its own (`CLASS` of `ir/template.py`), and there is a column for each
+    field of any of them. `forms`: the fields of each class. `factory`: what gives a `defaultdict` its values.
+    `no_record`: why its dicts, of constant keys at first, are no records. `copies`: are some of its lists copies of
+    lists of the examples? Then it must not matter which list is which, as it does where they are `told_apart`: one is
+    changed, or compared by `is`."""
+
+    name: str
+    cls: type
+    layout: RecordLayout | None = None
+    joined: Heap | None = None
+    members: list[type] = field(default_factory=list)
+    forms: dict[type, tuple[str, ...]] = field(default_factory=dict)
+    factory: Abstract | None = None
+    no_record: str = ""
+    copies: bool = False
+    told_apart: bool = False
+
+    @property
+    def whole(self) -> Heap:
+        """The memory that this one has become a part of, or itself."""
+        return self if self.joined is None else self.joined.whole
+
+    @property
+    def is_list(self) -> bool:
+        """Are its objects lists, or tuples of any length (`list_heap.py`)?"""
+        return self.cls in (list, tuple)
+
+    @property
+    def is_dict(self) -> bool:
+        """Are its objects dicts (`dict_heap.py`)?"""
+        return self.cls in DICTS or self.is_record
+
+    @property
+    def is_set(self) -> bool:
+        """Are its objects sets?"""
+        return self.cls is set
+
+    @property
+    def is_record(self) -> bool:
+        """Are its objects dicts whose keys are fields (`record_heap.py`)?"""
+        return issubclass(self.cls, DictRecord)
+
+    @property
+    def in_segments(self) -> bool:
+        """Are its objects lists or dicts, which are as long as they grow?"""
+        return self.is_list or (self.is_dict and not self.is_record)
+
+    @property
+    def kind(self) -> str:
+        """What its objects are called: list, dict, Counter."""
+        return self.cls.__name__
+
+    def fits(self, other: Heap) -> bool:
+        """May the two be one memory?"""
+        if self is other or not (self.in_segments or other.in_segments):
+            return self.is_record == other.is_record
+        if self.differ_in_copies(other):
+            return False
+        if self.is_record or other.is_record:
+            return {self.cls, other.cls} & {dict} != set()
+        made = [x.factory for x in (self, other) if x.factory is not None]
+        return self.cls is other.cls and all(x == made[0] for x in made)
+
+    def differ_in_copies(self, other: Heap) -> bool:
+        """Has one of the two copies of lists of the examples, which would not do for the other?"""
+        return (self.copies or other.copies) and (self.told_apart or other.told_apart)
+
+    def join(self, other: Heap) -> None:
+        """Take the objects of another memory in. What fields hold is found anew."""
+        if self.is_record != other.is_record:
+            for one in (self, other):
+                one.give_up_record("one of them may be one whose keys are computed")
+        other.joined = self
+        self.no_record = self.no_record or other.no_record
+        self.factory = other.factory if self.factory is None else self.factory
+        self.copies, self.told_apart = self.copies or other.copies, self.told_apart or other.told_apart
+        if not self.in_segments:
+            self.members += [c for c in other.members if c not in self.members]
+            self.name = self.name if self.is_record else "|".join(c.__name__ for c in self.members)
+            self.forget()
+
+    def give_up_record(self, why: str) -> None:
+        """Let its dicts be lists of pairs."""
+        if self.is_record:
+            self.cls, self.members, self.no_record = dict, [dict], why
+            self.forget()
+
+    def forget(self) -> None:
+        """Let what fields hold be found anew."""
+        self.layout, self.forms = None, {}
+
+    @property
+    def variable(self) -> str:
+        """The variable that holds it."""
+        return f"{PREFIX}{self.name}>"
+
+
+def add_heap(heaps: dict[object, Heap], key: object, cls: type) -> Heap:
+    """Memory for a class, or for the lists or dicts that an expression makes; under a name unlike all others. Fields
+    that hold lists or dicts as values may hold those that have memory from now on."""
+    for other in heaps.values():
+        if not isinstance(key, type) and other.layout is not None and holds_containers(other.layout):
+            other.forget()
+    taken = {h.name for h in heaps.values()}
+    names = (f"{cls.__name__}{suffix}" for suffix in ("", *(f"_{k}" for k in range(2, len(taken) + 2))))
+    made = heaps[key] = Heap(next(n for n in names if n not in taken), cls, members=[cls])
+    return made
+
+
+class NeedsMemory(UnsupportedError):
+    """What is refused here is possible where objects of some classes have memory."""
+
+    def __init__(self, classes: Collection[type], error: UnsupportedError) -> None:
+        super().__init__(error.message, error.span, error.cure, error.also)
+        self.classes = tuple(classes)
+
+
+class ListsNeedMemory(NeedsMemory):
+    """What is refused here is possible where lists or dicts that other containers hold have memory. `sites`: the
+    expressions that make them, and whether it is lists or a class of dicts."""
+
+    def __init__(self, sites: Mapping[object, type], error: UnsupportedError) -> None:
+        super().__init__((), error)
+        self.sites = dict(sites)
+
+
+class CompilesInMemory(UnsupportedError):
+    """Raised where a function compiles, but what structure alone decides is traced in place of giving it memory."""
+
+    @classmethod
+    def because(cls, error: UnsupportedError) -> CompilesInMemory:
+        return cls(error.message, error.span, error.cure, error.also)
+
+
+def refused_without_memory(classes: Collection[type], message: str, span: Span, cure: str = "") -> UnsupportedError:
+    """What to raise where objects of some classes would have to have memory; of none, an ordinary refusal."""
+    error = UnsupportedError(message, span, cure)
+    return NeedsMemory(classes, error) if classes else error

@@ -1,0 +1,555 @@
+"""Objects in memory (`heap.py`): made, read, changed, told apart.
+
+    Node(y, node)        %b = dynamic_update_slice(%value, %y, %count);  %count + 1      the row is %count
+    node.value           dynamic_slice(%value, %node)
+    node.value = y       %c = dynamic_update_slice(%value, %y, %node)
+    node is None         lt(%node, 0)
+    a is b               eq(%a, %b)
+
+The memory of a class is a variable with a name of its own, a tuple (count, columns...): joins, loops and calls hand it
+on as they do any other. A function is given those that it reads, and returns those that it changes; a loop carries what
+its turns change. Which these are shows when they are lowered, and then all is lowered again.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import operator
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NoReturn
+
+import jax.numpy as jnp
+from jax import lax
+
+from autobatch.errors import TypeConflictError, UnsupportedError
+from autobatch.frontend.lowering.access import expand
+from autobatch.frontend.lowering.joins import convert, stored
+from autobatch.frontend.lowering.numbers import negate, operand_of, traced
+from autobatch.frontend.lowering.refusals import refused_field
+from autobatch.frontend.lowering.state import Context, MemoryChanged, State
+from autobatch.frontend.memory.columns import as_read, as_stored, column_type
+from autobatch.frontend.memory.growth import deepest
+from autobatch.frontend.memory.heap import Heap, ListsNeedMemory, NeedsMemory, add_heap, is_state
+from autobatch.frontend.types import values as v
+from autobatch.frontend.types.layouts import (
+    HeldLayout,
+    Layout,
+    LeafLayout,
+    OptionalLayout,
+    RecordLayout,
+    RowLayout,
+    SharedLayout,
+    layout_of,
+    leaf_types,
+    rebuild,
+    static_type,
+)
+from autobatch.frontend.types.statics import is_namedtuple
+from autobatch.frontend.types.unify import Conflict, holds_any, unify
+from autobatch.ir import jax_compat, segments
+from autobatch.ir.capacity import NO_ROOM, out_of_room
+from autobatch.ir.core import Literal, Operand, Value
+from autobatch.ir.template import CLASS
+from autobatch.ir.types import INT, Array, List, Type
+
+# ---- the memory of a class as a variable
+
+
+def heaps_of(s: State) -> list[Heap]:
+    """All memory that there is; none of what is yet to be found: nothing is in it, and where something is made, all is
+    lowered again."""
+    found = dict.fromkeys(h.whole for h in s.context.memory.heaps.values())
+    return [heap for heap in found if heap.layout is not None]
+
+
+def enter(s: State) -> None:
+    """Begin with memory without objects, for every class that has some and was handed none: this is the entry."""
+    for heap in heaps_of(s):
+        if heap.variable not in s.env:
+            _blank(s, heap)
+
+
+def _blank(s: State, heap: Heap) -> None:
+    """Memory without objects."""
+    columns = [traced(s, blank(t, count)) for t, count in _sizes(s, heap)]
+    bind_memory(s, heap, [v.Leaf(s.scalar(0)) for _ in range(1 + heap.in_segments)] + columns)
+
+
+def _sizes(s: State, heap: Heap) -> list[tuple[Array, int]]:
+    """The types of the columns, those of one row, and how many rows they have."""
+    room, found = s.context.memory.capacity, _columns(s, heap)
+    if not heap.in_segments:
+        return [(t, room) for t in found]
+    of_lists = [(INT, room), (INT, room * segments.segments(room))]
+    return [*of_lists, *((t, segments.elements(room)) for t in found)]
+
+
+def _columns(s: State, heap: Heap) -> list[Array]:
+    """The types of the columns, those of one row."""
+    assert heap.layout is not None
+    found: list[Array] = []
+    for key, field in zip(heap.layout.keys, heap.layout.items, strict=True):
+        for type in leaf_types(field):
+            column = column_type(type)
+            if column is None:
+                s.refuse(*refused_field(heap, key, field))
+            found.append(column)
+    return found
+
+
+def bind_memory(s: State, heap: Heap, parts: Iterable[v.Abstract]) -> None:
+    parts = tuple(parts)
+    s.bind(heap.variable, v.Record("tuple", tuple(range(len(parts))), parts))
+
+
+def memory_of(s: State, heap: Heap, write: bool = False) -> tuple[v.Abstract, ...]:
+    """The parts of the memory: the count, and the columns. Notes that every function on the way here needs it."""
+    memory, functions = s.context.memory, [source.node for source, _ in s.context.active[1:]]
+    for noted in (memory.read, memory.written) if write else (memory.read,):
+        s.context.note(noted, {(node, heap.variable) for node in functions})
+    if memory.caches.run_with_effect(functions):
+        raise MemoryChanged
+    if s.context.again and not isinstance(_current(s, heap), v.Record):
+        _blank(s, heap)
+    held = _current(s, heap)
+    assert isinstance(held, v.Record)
+    return held.items
+
+
+def _current(s: State, heap: Heap) -> v.Abstract | None:
+    return s.env[heap.variable].value if heap.variable in s.env else None
+
+
+def given(s: State, function: ast.AST) -> dict[str, v.Abstract]:
+    """The memory that a function is handed, by the name of its variable. The entry begins without any."""
+    memory = s.context.memory
+    if not s.context.active and any(node is function for node, _ in memory.read):
+        enter(s)
+    found = [h for h in heaps_of(s) if (function, h.variable) in memory.read]
+    for heap in found:
+        memory_of(s, heap, write=(function, heap.variable) in memory.written)
+    return {h.variable: s.env[h.variable].value for h in found}
+
+
+def with_written(s: State, function: ast.AST, result: v.Abstract) -> v.Abstract:
+    """What a function returns: its result, and behind it the memory that it changes."""
+    names = _written(s, function)
+    items = (result, *(s.env[n].value for n in names))
+    return v.Record("tuple", tuple(range(len(items))), items) if names else result
+
+
+def take_written(s: State, function: ast.AST, returned: v.Abstract) -> v.Abstract:
+    """The result of a call, whose changes of memory hold from here on."""
+    names = _written(s, function)
+    if not names:
+        return returned
+    assert isinstance(returned, v.Record)
+    result, *changed = returned.items
+    for name, value in zip(names, changed, strict=True):
+        s.bind(name, value)
+    return result
+
+
+def _written(s: State, function: ast.AST) -> list[str]:
+    memory = s.context.memory
+    return [h.variable for h in heaps_of(s) if (function, h.variable) in memory.written]
+
+
+def left_by_entry(s: State, heap: Heap) -> v.Record:
+    """The memory of a class as the entry leaves it. Notes that the entry returns it."""
+    memory = s.context.memory
+    assert s.context.entry is not None
+    changed = {(s.context.entry.node, heap.variable)}
+    if not changed <= memory.written:
+        memory.read |= changed
+        memory.written |= changed
+        raise MemoryChanged
+    held = s.env[heap.variable].value
+    assert isinstance(held, v.Record)
+    return held
+
+
+def variables(s: State) -> list[str]:
+    """The variables that hold memory, and those that inner functions change."""
+    return [n for n in s.env if is_state(n)]
+
+
+def carried(s: State, loop: ast.AST) -> list[str]:
+    """Those that a loop carries."""
+    return [n for n in variables(s) if (loop, n) in s.context.memory.written]
+
+
+def note_carried(s: State, ends: Iterable[State], loop: ast.AST) -> None:
+    """Note what the turns of a loop have changed. Where the loop does not carry it, all is lowered again."""
+    s.context.note(s.context.memory.written, {(loop, n) for t in ends if not t.dead for n in _changed(s, t)})
+
+
+def is_changed(s: State, t: State) -> bool:
+    """Has the code between two points changed memory?"""
+    return bool(_changed(s, t))
+
+
+def _changed(s: State, t: State) -> list[str]:
+    before, after = s.env, t.env
+    return [n for n in variables(t) if n not in before or after[n].value is not before[n].value]
+
+
+# ---- objects
+
+
+def give_memory(context: Context, error: NeedsMemory) -> None:
+    """Let objects of the classes that an error names have memory; raises it where they have."""
+    memory = context.memory
+    new = [cls for cls in error.classes if cls not in memory.heaps]
+    asked = error.sites if isinstance(error, ListsNeedMemory) else {}
+    sites = {site: cls for site, cls in asked.items() if site not in memory.sites}
+    if not new and not sites:
+        raise UnsupportedError(error.message, error.span, error.cure, error.also)
+    for heap in memory.heaps.values():
+        if heap.layout is not None and holds_any(heap.layout, new):
+            heap.forget()
+    for cls in new:
+        add_heap(memory.heaps, cls, cls)
+    for site, cls in sites.items():
+        memory.sites[site] = add_heap(memory.heaps, site, cls)
+    memory.refused = memory.refused or error
+    for known in (memory.assumed, memory.made, memory.grown, memory.settled):
+        known.clear()
+
+
+def heap_of(s: State, cls: type | None) -> Heap | None:
+    """The memory that objects of a class have, where they have some."""
+    found = s.context.memory.heaps.get(cls) if cls is not None else None
+    return found.whole if found is not None else None
+
+
+def allocate(s: State, heap: Heap, record: v.Record) -> v.Row:
+    """A new object."""
+    s.context.identities.stored(record)
+    s.context.sites.hold(record)
+    assert record.cls is not None
+    cls = record.cls
+    member = heap.members.index(cls)
+    own = record.keys
+    if len(heap.members) > 1:
+        record = replace(record, keys=(*record.keys, CLASS), items=(*record.items, v.Static(member)))
+    record = replace(record, items=tuple(as_field(s, x) for x in record.items))
+    unset = [k for k in heap.forms.get(cls, ()) if k not in record.keys]
+    keys, items = (*record.keys, *unset), (*record.items, *map(v.Unset, unset))
+    grow(s, heap, keys, [layout_of(x) for x in items])
+    _note_form(s, heap, cls, own)
+    layout = heap.layout
+    assert layout is not None
+    items = tuple(_or_unset(record.get(k), k) for k in layout.keys)
+    items = tuple(in_memory(s, x, k) for x, k in zip(items, layout.items, strict=True))
+    count, *columns = memory_of(s, heap, write=True)
+    check_room(s, heap, count)
+    new = [x for item, k in zip(items, layout.items, strict=True) for x in convert(s, item, k)]
+    after = [_written_to(s, c, x, operand_of(s, count)) for c, x in zip(columns, new, strict=True)]
+    bind_memory(s, heap, [traced(s, operator.add, count, v.Static(1)), *after])
+    return v.Row(operand_of(s, count), heap, classes=frozenset({member}))
+
+
+def check_room(s: State, heap: Heap, count: v.Abstract) -> None:
+    """Check that there is room for one more, behind so many."""
+    capacity = s.context.memory.capacity
+    room = traced(s, operator.lt, count, v.Static(capacity))
+    s.check(room.operand, NO_ROOM, out_of_room(capacity, heap.name))
+
+
+def _note_form(s: State, heap: Heap, cls: type, keys: Iterable[str]) -> None:
+    """Note the fields of a class. Where they are more than were known, all is lowered again."""
+    in_forms, known = cls in heap.forms, heap.forms.get(cls, ())
+    heap.forms[cls] = (*known, *(k for k in keys if k not in known))
+    if heap.forms[cls] != known or not in_forms:
+        s.context.again = True
+
+
+def _or_unset(value: v.Abstract | None, name: str) -> v.Abstract:
+    return v.Unset(name) if value is None else value
+
+
+def as_field(s: State, value: v.Abstract) -> v.Abstract:
+    """A value as it can be in a column: a container of constants is taken apart."""
+    value = expand(s, stored(s, value))
+    if isinstance(value, v.Record):
+        return replace(value, items=tuple(as_field(s, x) for x in value.items))
+    return value
+
+
+def grow(s: State, heap: Heap, keys: tuple[Any, ...], items: list[Layout]) -> None:
+    """Note what fields hold. Where that is more than was known, all is lowered again."""
+    before = heap.layout
+    known = dict(zip(before.keys, before.items, strict=True)) if before is not None else {}
+    wanted = dict(zip(keys, map(_as_column, items), strict=True))
+    joined = dict(known)
+    for key, layout in wanted.items():
+        try:
+            joined[key] = unify(*_in_one_memory(known[key], layout)) if key in known else layout
+        except Conflict as conflict:
+            what, cure = _words(heap, key)
+            raise TypeConflictError(f"{what} different types: {conflict}", s.span, cure) from None
+    layout = RecordLayout("object", tuple(joined), tuple(joined.values()), heap.cls)
+    if layout != before:
+        if before is not None:
+            _check_depth(s, heap, before, layout)
+        heap.layout = layout
+        try:
+            _columns(s, heap)
+        except UnsupportedError as error:  # lists and dicts that fields hold may have memory of their own
+            heap.layout = before
+            raise s.context.sites.refused(s.context.memory.sites, error, dicts=True) from None
+        s.context.again = True
+        _blank(s, heap)
+
+
+DEEPEST = 4
+"""So deep may lists and tuples lie in one another in a field, which hold what it held before."""
+
+
+def _check_depth(s: State, heap: Heap, before: RecordLayout, now: RecordLayout) -> None:
+    """What a field holds may not nest deeper in each round: objects that hold their own class have memory."""
+    classes, depth = deepest(before, now)
+    if not classes and depth <= DEEPEST:
+        return
+    error = UnsupportedError(
+        f"a field of {heap.name} holds what it held before, one deeper each time",
+        s.span,
+        "make what holds it an object of a class, with a field for the rest",
+    )
+    raise NeedsMemory(classes, error) if classes else s.context.sites.refused(s.context.memory.sites, error)
+
+
+def _in_one_memory(a: Layout, b: Layout) -> tuple[Layout, Layout]:
+    """Two layouts of what is stored in one place, lists of the examples as they are stored beside lists in memory."""
+    match a, b:
+        case RowLayout(heap=heap), LeafLayout(type=List(store=str())) if heap.whole.is_list:
+            return a, a
+        case LeafLayout(type=List(store=str())), RowLayout(heap=heap) if heap.whole.is_list:
+            return b, b
+        case RecordLayout(items=x), RecordLayout(items=y) if a.keys == b.keys:
+            pairs = [_in_one_memory(p, q) for p, q in zip(x, y, strict=True)]
+            return replace(a, items=tuple(p for p, _ in pairs)), replace(b, items=tuple(q for _, q in pairs))
+        case _:
+            return a, b
+
+
+def in_memory(s: State, value: v.Abstract, layout: Layout) -> v.Abstract:
+    """A value to be stored as one of a layout that `grow` has found."""
+    match layout, value:
+        case RowLayout(heap=heap), v.Leaf(type=List()):
+            return s.context.rules.adopted(s, heap, value)
+        case RecordLayout(items=layouts), v.Record(items=items) if len(layouts) == len(items):
+            return replace(value, items=tuple(in_memory(s, x, k) for x, k in zip(items, layouts, strict=True)))
+        case _:
+            return value
+
+
+def _words(heap: Heap, key: str) -> tuple[str, str]:
+    """What has different types, and what to do."""
+    if heap.is_record:
+        return f"the values of the key {key!r} of dicts in one place have", "give the key one type of values"
+    if heap.is_list:
+        return f"the elements of a {heap.kind} have", "give all elements one type"
+    if heap.is_dict:
+        because = f"{heap.no_record}: " if heap.no_record else ""
+        return f"{because}the keys or the values of dicts in one place have", "give all keys one type, and all values"
+    return f"the field {key!r} of {heap.name} has", "give the field one type"
+
+
+def _as_column(layout: Layout) -> Layout:
+    """The layout of a value as that of a column, of which other rows hold other numbers."""
+    match layout:
+        case RecordLayout(items=items):
+            return replace(layout, items=tuple(map(_as_column, items)))
+        case OptionalLayout(value=inner):
+            return replace(layout, value=_as_column(inner))
+        case SharedLayout(operand=operand) if isinstance(operand.type, Array) and operand.type.is_scalar:
+            return LeafLayout(operand.type)
+        case HeldLayout(value=held) if isinstance(found := static_type(held.value), Array) and found.is_scalar:
+            return LeafLayout(found)
+        case LeafLayout(type=type):
+            return LeafLayout(type)
+        case _:
+            return layout
+
+
+def positions(s: State, row: v.Row) -> frozenset[int]:
+    """The classes that an object may have here: of those of which one is made."""
+    made = frozenset(k for k, c in enumerate(row.heap.members) if c in row.heap.forms or len(row.heap.members) == 1)
+    known = s.block.fact(row.operand).classes if isinstance(row.operand, Value) else None
+    for fewer in (row.classes, known):
+        made = made if fewer is None else made & fewer
+    return made
+
+
+def classes_of(s: State, row: v.Row) -> list[type]:
+    """The same as classes."""
+    return [row.heap.members[k] for k in sorted(positions(s, row))]
+
+
+def class_of(s: State, row: v.Row) -> type | None:
+    """The class of an object, where it is known."""
+    found = classes_of(s, row)
+    return found[0] if len(found) == 1 else None
+
+
+def missing(s: State, row: v.Row) -> Operand:
+    """Is the object None?"""
+    if not row.null or not s.block.fact(row.operand).null:
+        return s.scalar(False)
+    if isinstance(row.operand, Literal):
+        return s.scalar(row.operand.value == -1)
+    known = s.block.recall(("is_none", row.operand))
+    if isinstance(known, v.Leaf):
+        return known.operand
+    found = traced(s, operator.lt, v.Leaf(row.operand), v.Static(0))
+    assert isinstance(found.operand, Value)
+    s.context.meanings[found.operand] = ("is_none", row.operand)
+    s.block.memo["is_none", row.operand] = found
+    return found.operand
+
+
+def there(s: State, row: v.Row, message: str) -> v.Row:
+    """The object, which is not None; a check fails where it is."""
+    if not row.null:
+        return row
+    s.check(negate(s, missing(s, row)), "AttributeError", message)
+    return replace(row, null=False)
+
+
+def same(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    """`a is b`, where one of them is an object in memory."""
+    for x in (a, b):
+        if isinstance(x, v.Row) and x.heap.whole.is_list:
+            s.context.rules.tell_apart(s, x.heap)
+    if not isinstance(a, v.Row) or not isinstance(b, v.Row) or a.heap is not b.heap:
+        return v.Static(False)
+    return traced(s, operator.eq, v.Leaf(a.operand), v.Leaf(b.operand))
+
+
+def field(s: State, row: v.Row, name: str) -> v.Abstract | None:
+    """A field of an object that is not None; None where there is no such field."""
+    assert row.heap.layout is not None
+    at = 1
+    _, *columns = memory_of(s, row.heap)
+    for key, layout in zip(row.heap.layout.keys, row.heap.layout.items, strict=True):
+        types = leaf_types(layout)
+        if key == name:
+            read = columns[at - 1 : at - 1 + len(types)]
+            found = rebuild(layout, iter([_read(s, c, row, t) for c, t in zip(read, types, strict=True)]))
+            s.context.identities.stored(found)
+            return found
+        at += len(types)
+    return None
+
+
+def _written_to(s: State, column: v.Abstract, x: Operand, row: Operand) -> v.Leaf:
+    """A column with something in a row of it."""
+    return traced(s, _put, column, v.Leaf(as_stored(s, x)), v.Leaf(row))
+
+
+def _read(s: State, column: v.Abstract, row: v.Row, type: Type) -> Operand:
+    kind = column_type(type)
+    weak = kind is not None and kind.weak
+    return as_read(s, traced(s, _get_weak if weak else _get, column, v.Leaf(row.operand)).operand, type)
+
+
+def fields(s: State, row: v.Row, cls: type) -> v.Record:
+    """All fields of an object that is of this class, as they are now."""
+    keys = row.heap.forms[cls]
+    items = tuple(field(s, row, k) or v.Unset(k) for k in keys)
+    return v.Record("namedtuple" if is_namedtuple(cls) else "object", keys, items, cls)
+
+
+def opened(s: State, value: v.Abstract) -> v.Abstract:
+    """A NamedTuple in memory as its fields; other values as they are."""
+    if not isinstance(value, v.Row) or not any(map(is_namedtuple, value.heap.members)):
+        return value
+    cls = class_of(s, value)
+    if cls is None:
+        s.refuse(
+            f"an object that may be {' or '.join(c.__name__ for c in classes_of(s, value))} is taken apart here",
+            "test with isinstance() which it is, or read its fields by name",
+        )
+    return fields(s, there(s, value, "None where a NamedTuple is needed"), cls) if is_namedtuple(cls) else value
+
+
+def set_field(s: State, row: v.Row, name: str, value: v.Abstract) -> None:
+    """`row.name = value`"""
+    classes = classes_of(s, row)
+    for cls in classes:
+        if not may_be_set(cls, name):
+            refuse_setting(s, cls, name)
+        if len(classes) > 1 and name not in row.heap.forms[cls]:
+            s.refuse(
+                f"the attribute {name!r} is set of an object that may be {cls.__name__}, which has none of that name",
+                "test with isinstance() which it is",
+            )
+    s.context.identities.stored(value)
+    s.context.sites.hold(value)
+    value = as_field(s, value)
+    grow(s, row.heap, (name,), [layout_of(value)])
+    for cls in classes:
+        _note_form(s, row.heap, cls, (name,))
+    put_field(s, row, name, value)
+
+
+def put_field(s: State, row: v.Row, name: str, value: v.Abstract) -> None:
+    """Let a field, which objects of the class have, hold a value of its type."""
+    layout = row.heap.layout
+    assert layout is not None
+    value = in_memory(s, value, dict(zip(layout.keys, layout.items, strict=True))[name])
+    count, *columns = memory_of(s, row.heap, write=True)
+    at, after = 0, list(columns)
+    for key, held in zip(layout.keys, layout.items, strict=True):
+        types = leaf_types(held)
+        if key == name:
+            for k, x in enumerate(convert(s, value, held)):
+                after[at + k] = _written_to(s, columns[at + k], x, row.operand)
+        at += len(types)
+    bind_memory(s, row.heap, [count, *after])
+
+
+def may_be_set(cls: type | None, name: str) -> bool:
+    """Does setting an attribute of an object set it, and nothing else?"""
+    plain = cls is not None and inspect.getattr_static(cls, "__setattr__") == object.__setattr__
+    return plain and not isinstance(inspect.getattr_static(cls, name, None), property)
+
+
+def refuse_setting(s: State, cls: type, name: str) -> NoReturn:
+    s.refuse(
+        f"the attribute {name!r} of {cls.__name__} cannot be set: the class is frozen, or says itself what that does",
+        "build a new object, e.g. with dataclasses.replace",
+    )
+
+
+# ---- functions of JAX, for one example
+
+
+def blank(type: Array, capacity: int) -> Callable[[], Any]:
+    """A function that gives an empty column."""
+    return _zeros((capacity, *type.shape), str(jax_compat.device_dtype(type)))
+
+
+@lru_cache(maxsize=1024)
+def _zeros(shape: tuple[int, ...], dtype: str) -> Callable[[], Any]:
+    """It is one for each dtype: that of floats of Python has 64 bits under x64 alone."""
+    return lambda: jnp.zeros(shape, jax_compat.dtype_of(dtype))
+
+
+def _put(column: Any, x: Any, row: Any) -> Any:
+    x = jnp.broadcast_to(jnp.asarray(x, column.dtype), column.shape[1:])
+    return lax.dynamic_update_index_in_dim(column, x, row, 0, allow_negative_indices=False)
+
+
+@jax_compat.choosing
+def _get(column: Any, row: Any) -> Any:
+    return lax.dynamic_index_in_dim(column, row, 0, False, allow_negative_indices=False)
+
+
+def _get_weak(column: Any, row: Any) -> Any:
+    return jax_compat.weakened(_get(column, row))

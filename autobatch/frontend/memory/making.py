@@ -1,0 +1,71 @@
+"""Where lists and dicts are made: as values, or in memory, where those that the expression makes have some."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+
+from autobatch.frontend.library import tables
+from autobatch.frontend.lowering.state import State
+from autobatch.frontend.memory import list_changes, record_heap
+from autobatch.frontend.memory.heap import Heap
+from autobatch.frontend.memory.list_sites import is_dict, is_given, is_list
+from autobatch.frontend.syntax.own_parts import changed_parts
+from autobatch.frontend.types import values as v
+from autobatch.frontend.types.unify import as_table
+
+
+def made_by(s: State, value: v.Abstract, site: object) -> v.Abstract:
+    """A list or dict that an expression has made: one with memory, where those that it makes have that."""
+    if not (is_list(value) or is_dict(value) or is_given(value)) and not isinstance(value, v.Lazy):
+        return value
+    if isinstance(value, v.Lazy) and (value.dicts or isinstance(site, ast.Call)):
+        return value  # a view, or what zip() gives, which is no list
+    heap = s.context.memory.sites.get(site)
+    if heap is None:
+        if isinstance(value, v.Lazy) and isinstance(site, ast.Subscript) and _is_own(s, value, site):
+            value = s.context.rules.materialise(s, value)
+        s.context.sites.made(value, site)
+        return value
+    heap = heap.whole
+    if is_given(value):
+        return s.context.rules.adopted(s, heap, value) if heap.is_list else value
+    if not heap.is_dict:
+        return list_changes.allocate(s, heap, value)
+    if heap.is_set:
+        return list_changes.allocate(s, heap, tables.pairs_of(s, as_table(value)))
+    assert isinstance(value, v.Record)
+    if heap.is_record:
+        return record_heap.allocate(s, heap, value)
+    if heap.cls is defaultdict:
+        _note_factory(s, heap, value.get("factory"))
+    return list_changes.allocate(s, heap, tables.pairs_of(s, value))
+
+
+def _is_own(s: State, value: v.Lazy, site: ast.Subscript) -> bool:
+    """Is a slice a list of its own at once: it is changed, or may meet a list that has memory?"""
+    return bool(s.context.memory.sites) or (value.is_list and site in changed_parts(s.frame.source.node))
+
+
+def _note_factory(s: State, heap: Heap, factory: v.Abstract | None) -> None:
+    """Note what gives the missing values of the dicts in a memory, which they have in common."""
+    if factory is None or not _is_fixed(s, factory):
+        s.refuse(
+            "a defaultdict that another container holds is changed, and its factory reads variables of a function",
+            "give it a class or a function of the module: defaultdict(float)",
+        )
+    if heap.factory is not None and heap.factory != factory:
+        s.refuse(
+            "defaultdicts of different factories may stand in one place, and are changed there",
+            "give them one factory, or use .setdefault(key, default)",
+        )
+    heap.factory = factory
+
+
+def _is_fixed(s: State, factory: v.Abstract) -> bool:
+    """Does it mean the same wherever it is called?"""
+    if isinstance(factory, v.LocalFunction):
+        names = {n.id for n in ast.walk(factory.source.node) if isinstance(n, ast.Name)}
+        own = {*s.env, *s.frame.enclosing, *s.frame.source.locals}
+        return not factory.captured and not factory.defaults and names.isdisjoint(own)
+    return isinstance(factory, v.Static)

@@ -1,0 +1,307 @@
+"""Methods that change a list or dict built in the function: the variables that hold it get the new container.
+
+out = [a]; out.append(b)      ->      out is (a, b) from here on
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import operator
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NoReturn
+
+from autobatch.frontend.library import deques, sets, tables
+from autobatch.frontend.library.joined import EMPTY, concatenate
+from autobatch.frontend.library.ordering import ordered
+from autobatch.frontend.library.prelude import index_of
+from autobatch.frontend.lowering.access import expand
+from autobatch.frontend.lowering.joins import stored
+from autobatch.frontend.lowering.numbers import present, without
+from autobatch.frontend.lowering.sequences import arithmetic, in_range, item, length, reverse, sequence, sliced
+from autobatch.frontend.lowering.state import State
+from autobatch.frontend.memory import dict_heap, list_changes, list_heap, record_heap
+from autobatch.frontend.memory.list_heap import hold
+from autobatch.frontend.memory.rebinding import rebind, refuse_change, take_out
+from autobatch.frontend.syntax.sources import MUTATORS, read_before_change
+from autobatch.frontend.types import values as v
+from autobatch.frontend.types.unify import as_table, constant
+
+Arguments = Sequence[v.Abstract]
+Named = dict[str, v.Abstract]
+Change = Callable[[State, v.Abstract, Arguments, Named], tuple[v.Abstract, v.Abstract]]
+NONE = v.Static(None)
+
+
+def call_method(
+    s: State, node: ast.Call, function: v.Abstract, args: Arguments, kwargs: dict[str, v.Abstract]
+) -> v.Abstract | None:
+    """The result of a call that changes a container, None when the call is no such method."""
+    if not isinstance(function, v.Method) or not changes(function.function):
+        return None
+    assert isinstance(function.function, v.Static)
+    method = function.function.value
+    for x in (*args, *kwargs.values()):
+        hold(s, x)
+    if list_heap.is_row(function.receiver):
+        return change_row(s, list_heap.there(s, function.receiver), method, args, kwargs)
+    if not isinstance(node.func, ast.Attribute):
+        return None
+    name, change = method.__name__, CHANGES.get(method)
+    holder = node.func.value
+    if change is None or (kwargs and method not in (list.sort, dict.update)) or not isinstance(holder, ast.Name):
+        message = f"{name}() on this list or dict cannot be compiled"
+        refuse_change(s, holder, message, "build a new one: [*old, x], {**old, key: x}", function.receiver)
+    if node in read_before_change(s.frame.source.node):
+        s.refuse(
+            f"{holder.id} is read and then changed in one expression, which reads what it is changed to",
+            f"change it in a statement of its own in front: x = {ast.unparse(node)}",
+        )
+    _narrow(s, holder.id, name)
+    # the arguments may have changed the list: `stack.append(stack.pop() + stack.pop())`
+    receiver = s.env[holder.id].value if holder.id in s.env else function.receiver
+    result, new = change(s, receiver, args, kwargs)
+    s.context.identities.changed(new, receiver, args)
+    rebind(s, holder.id, new)
+    return result
+
+
+def _narrow(s: State, name: str, method: str) -> None:
+    """A variable whose method was found is not None; nor is any other that holds the same."""
+    bound = s.env.get(name)
+    if bound is None or not isinstance(bound.value, v.Optional) or bound.value.unset:
+        return
+    there = present(s, bound.value, none=without(method))
+    for other, held in list(s.env.items()):
+        if held.value is bound.value:
+            s.bind(other, there, held.span)
+
+
+def set_default(s: State, node: ast.Call, function: v.Abstract) -> v.Abstract | None:
+    """`groups.setdefault(key, [])` of a dict of any keys: the list is made where the key is missing. None for any other
+    call."""
+    match node:
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name(id=name), attr="setdefault"),
+            args=[asked, (ast.List(elts=[]) | ast.Dict(keys=[]) | ast.Call(args=[])) as default],
+            keywords=[],
+        ) if isinstance(function, v.Method) and default in s.context.memory.sites:
+            receiver = function.receiver
+        case _:
+            return None
+    if not (isinstance(receiver, v.Record) and receiver.kind in ("dict", "table")):
+        return None
+    key = constant(s.evaluate(asked))
+    if receiver.kind == "dict" and isinstance(key, v.Static):
+        return None
+    table = as_table(receiver)
+    value = tables.get_else(s, table, key, lambda t: hold(t, t.evaluate(default)))
+    rebind(s, name, tables.store(s, table, key, value))
+    return value
+
+
+def change_row(s: State, row: v.Row, method: Any, args: Arguments, kwargs: Named) -> v.Abstract:
+    """The result of a method that changes a list or dict in memory."""
+    if row.heap.is_dict:
+        return _change_dict(s, row, method, args, kwargs)
+    match method.__name__, args:
+        case "append", [value]:
+            list_heap.append(s, row, value)
+        case "extend", [more]:
+            list_changes.extend(s, row, more)
+        case "pop", []:
+            return list_heap.pop(s, row)
+        case "clear", []:
+            list_heap.shorten(s, row, v.Static(0))
+        case _:
+            result, new = CHANGES[method](s, list_heap.copied(s, row), args, kwargs)
+            list_changes.assign(s, row, new)
+            return result
+    return NONE
+
+
+def _change_dict(s: State, row: v.Row, method: Any, args: Arguments, kwargs: Named) -> v.Abstract:
+    match method.__name__, args:
+        case "setdefault", [key]:
+            return dict_heap.set_default(s, row, key, lambda t: NONE)
+        case "setdefault", [key, default]:
+            return dict_heap.set_default(s, row, key, lambda t: default)
+        case "add", [key]:
+            dict_heap.store(s, row, key, v.Static(True))
+            return NONE
+        case "clear", []:
+            if row.heap.is_record:
+                record_heap.give_up(s, row, "it is cleared")
+            list_heap.shorten(s, row, v.Static(0))
+            return NONE
+        case _:
+            result, new = CHANGES[method](s, list_heap.copied(s, row), args, kwargs)
+            dict_heap.assign(s, row, new)
+            return result
+
+
+_OPERATORS = ("__setitem__", "__delitem__", "__iadd__", "__imul__", "__ior__", "__iand__", "__isub__", "__ixor__")
+
+
+def changes(function: v.Abstract) -> bool:
+    """Is it a method of lists or dicts that changes them?"""
+    method = function.value if isinstance(function, v.Static) else None
+    of_container = getattr(method, "__objclass__", None) in (list, dict, set, deque)
+    named = getattr(method, "__name__", "") in (*MUTATORS, *_OPERATORS)
+    return named and (of_container or (inspect.isfunction(method) and method in CHANGES))
+
+
+def refuse_by_another_name(s: State, function: v.Static) -> NoReturn:
+    """`push = xs.append; push(1)`: which variable holds the list is not known where it is called."""
+    name = function.value.__name__
+    s.refuse(
+        f"{name}() of this list or dict is called by another name, which does not say what variable it changes",
+        f"call it as a method: xs.{name}(...)",
+    )
+
+
+def _list(s: State, receiver: v.Abstract) -> v.Record | v.Listing:
+    found = expand(s, receiver)
+    if isinstance(found, v.Static) or not isinstance(found, v.Record | v.Listing):
+        s.refuse("only a list built in this function can be changed", "build a new one")
+    return found
+
+
+def _made(items: Sequence[v.Abstract]) -> v.Record:
+    return v.Record("list", tuple(range(len(items))), tuple(items))
+
+
+def _append(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    return NONE, concatenate(s, _list(s, receiver), _made([stored(s, x) for x in args]))
+
+
+def _extend(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    more = sequence(s, args[0])
+    return NONE, concatenate(s, _list(s, receiver), replace(more, kind="list") if isinstance(more, v.Record) else more)
+
+
+def _part(s: State, items: v.Abstract, start: v.Abstract, stop: v.Abstract) -> v.Abstract:
+    return sliced(s, items, [start, stop, NONE])
+
+
+def _insert(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    items, (position, new) = _list(s, receiver), args
+    return NONE, concatenate(s, _part(s, items, NONE, position), _made([new]), _part(s, items, position, NONE))
+
+
+def _pop(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    items, position = _list(s, receiver), args[0] if args else v.Static(-1)
+    result = item(s, items, position)
+    take_out(s, result, receiver, items)
+    if position == v.Static(-1):
+        return result, s.context.rules.materialise(s, _part(s, items, NONE, position))
+    first = in_range(s, position, length(s, items))
+    behind = _part(s, items, arithmetic(s, operator.add, first, v.Static(1)), NONE)
+    return result, concatenate(s, _part(s, items, NONE, first), behind)
+
+
+def _remove(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    items = _list(s, receiver)
+    _, new = _pop(s, items, [index_of(s, items, args, {})], named)
+    return NONE, new
+
+
+def _sort(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    return NONE, s.context.rules.materialise(s, ordered(s, _list(s, receiver), named))
+
+
+def _clear(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    return NONE, _made([])
+
+
+def _reverse(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    found = reverse(s, _list(s, receiver))
+    return NONE, replace(found, kind="list") if isinstance(found, v.Record) else s.context.rules.materialise(s, found)
+
+
+def _static_keys(s: State, receiver: v.Abstract, *keys: v.Abstract) -> bool:
+    """Is it a dict of constant keys, and are these such?"""
+    found = expand(s, receiver)
+    return not tables.is_table(found) and all(isinstance(k, v.Static) for k in keys)
+
+
+def _any_table(s: State, receiver: v.Abstract) -> v.Record:
+    found = expand(s, receiver)
+    if not isinstance(found, v.Record) or found.kind not in ("dict", "table"):
+        s.refuse("only a dict built in this function can be changed", "build a new one")
+    return found
+
+
+def _table(s: State, receiver: v.Abstract) -> dict[Any, v.Abstract]:
+    found = expand(s, receiver)
+    if not isinstance(found, v.Record):
+        s.refuse("only a dict built in this function can be changed", "build a new one")
+    return dict(zip(found.keys, found.items, strict=True))
+
+
+def _dict(table: dict[Any, v.Abstract]) -> v.Record:
+    return v.Record("dict", tuple(table), tuple(table.values()))
+
+
+def _update(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    found = _any_table(s, receiver)
+    for more in (*args, _dict(named)):
+        found = tables.updated(s, found, more)
+    return NONE, found
+
+
+def _set_default(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    key, default = constant(args[0]), args[1] if len(args) > 1 else NONE
+    if not _static_keys(s, receiver, key):
+        found = as_table(_any_table(s, receiver))
+        value = tables.get(s, found, key, default)
+        return value, tables.store(s, found, key, value)
+    assert isinstance(key, v.Static)
+    table = _table(s, receiver)
+    return table.setdefault(key.value, default), _dict(table)
+
+
+def _pop_key(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    asked = constant(args[0])
+    if not _static_keys(s, receiver, asked):
+        return tables.popped(s, as_table(_any_table(s, receiver)), asked, args[1] if len(args) > 1 else None)
+    assert isinstance(asked, v.Static)
+    table, key = _table(s, receiver), asked.value
+    if key not in table and len(args) < 2:
+        s.check(s.scalar(False), "KeyError", repr(key).replace("{", "{{").replace("}", "}}"))
+        s.dead = True
+        return NONE, receiver
+    value = table.pop(key) if key in table else args[1]
+    return value, _dict(table)
+
+
+def _pop_item(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    return tables.last_popped(s, as_table(_any_table(s, receiver)))
+
+
+def _clear_table(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    if not tables.is_table(receiver):
+        return NONE, _dict({})
+    table = as_table(receiver)
+    return NONE, v.Record("table", table.keys, (EMPTY, EMPTY, *table.items[2:]), table.cls)
+
+
+CHANGES: dict[Any, Change] = {
+    list.append: _append,
+    list.extend: _extend,
+    list.insert: _insert,
+    list.pop: _pop,
+    list.clear: _clear,
+    list.remove: _remove,
+    list.reverse: _reverse,
+    list.sort: _sort,
+    dict.update: _update,
+    dict.setdefault: _set_default,
+    dict.pop: _pop_key,
+    dict.popitem: _pop_item,
+    dict.clear: _clear_table,
+    **sets.CHANGES,
+}
+CHANGES |= deques.changes(CHANGES)

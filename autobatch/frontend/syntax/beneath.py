@@ -1,0 +1,272 @@
+"""Loops, comprehensions and calls beneath which something changes what they run over. Python reads that step by step,
+and sees the change; this front end reads it as a whole. So it is refused, but for changes that no later step reads.
+
+    for x in chain(xs, ys): ys[1] = x        refused: ys is changed
+    for x in (k * y for y in ys): k = x      refused: k is
+    [f(x) for x in xs]                       refused where f appends to xs, as a variable of the function around it
+    for k, x in enumerate(xs): xs[k] = 2 * x
+    for x in xs: xs.append(2 * x)            a loop over indices (`by_index.py`)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from autobatch.errors import UnsupportedError
+from autobatch.frontend.library.tables import is_dict
+from autobatch.frontend.lowering.state import State
+from autobatch.frontend.memory import list_heap
+from autobatch.frontend.syntax.iterators import VIEWS, changed_list, changed_name, given_names, is_iterator
+from autobatch.frontend.syntax.scopes import shown
+from autobatch.frontend.syntax.sources import ORDERED, nodes_in, stores
+from autobatch.frontend.types import values as v
+
+STEPS = "a loop runs that reads it step by step"
+AT_ONCE = frozenset({"product", "combinations", "combinations_with_replacement", "permutations"})
+"""Iterators that read what they are given before their first step."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """Variables that are read step by step: those whose lists are run over, and those that the expression of a step
+    names."""
+
+    lists: frozenset[str] = frozenset()
+    named: frozenset[str] = frozenset()
+
+    def __or__(self, other: Read) -> Read:
+        return Read(self.lists | other.lists, self.named | other.named)
+
+
+def changes_own_list(s: State, node: ast.For, name: str) -> bool:
+    """Do the turns of a loop change the list of a variable, elsewhere than at the element of the turn?"""
+    names, own = _with_aliases(s, {name}), _counter(node)
+    parts = (x for inner in node.body for x in nodes_in(inner))
+    return any(changed_list(x, own) in names and not _leaves(node, x) for x in parts)
+
+
+def refuse_changes(s: State, node: ast.For) -> None:
+    """Refuse a loop over lists that are changed in its turns, but for the element of the turn: `xs[k] = 2 * x`."""
+    read = _read(s, node.iter)
+    lists, named = _with_aliases(s, read.lists), _with_aliases(s, read.named)
+    lists -= {n for n in lists if n in s.env and _is_dict(s.env[n].value)}  # those fail as Python's do
+    own = _counter(node)
+    for part in (x for inner in node.body for x in nodes_in(inner)):
+        if (name := changed_list(part, own)) in lists and not _leaves(node, part):
+            cure = f"loop over a copy, list({shown(name or '')}), or over indices with `while`"
+            _refuse(s, name, "a loop runs over it", cure)
+        if not isinstance(part, ast.Name) and (name := changed_name(part)) in named and not _leaves(node, part):
+            _refuse(s, name, STEPS, "make a list of what it runs over: list(...)")
+    for name in read.named.intersection(stores(node.target, *node.body)):
+        _refuse(s, name, STEPS, "make a list of what it runs over: list(...)")
+
+
+def refuse_other_items(s: State, node: ast.For) -> None:
+    """Refuse a loop over the values of a dict that sets them, but for the one of the turn: `d[k] = 2 * x`. Those of a
+    dict in memory are read where it is, turn by turn."""
+    match node.iter:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="items" | "values" as kind), args=[]):
+            names = {n for n in _with_aliases(s, {name}) if n in s.env and is_dict(s.env[n].value)}
+        case _:
+            return
+    own = node.target.elts[0] if kind == "items" and isinstance(node.target, ast.Tuple) else None
+    key = own.id if isinstance(own, ast.Name) and own.id not in stores(*node.body) else None
+    for part in (x for inner in node.body for x in nodes_in(inner)):
+        match part:
+            case ast.Subscript(value=ast.Name(id=held), slice=index, ctx=ast.Store()) if held in names:
+                if isinstance(index, ast.Name) and index.id == key:
+                    continue
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=held), attr="update")) if held in names:
+                pass
+            case _:
+                continue
+        if not _leaves(node, part):
+            words, cure = (
+                f"{shown(held)} is changed while a loop runs over its {kind}()",
+                f"loop over list({shown(held)}.{kind}())",
+            )
+            raise s.context.sites.refused(s.context.memory.sites, UnsupportedError(words, s.span, cure), dicts=True)
+
+
+def refuse_changed_arguments(s: State, node: ast.For) -> None:
+    """Refuse a loop over a generator that changes a list which the generator was given."""
+    given = _with_aliases(s, given_names(node.iter))
+    for part in (x for inner in node.body for x in nodes_in(inner)):
+        if (name := changed_list(part, None)) in given and not _leaves(node, part):
+            _refuse(s, name, "a generator runs that was given it", f"give it list({shown(name)})")
+
+
+def changed_by_calls(s: State, node: ast.For) -> str | None:
+    """What a loop runs over that functions change which its turns call. What these change is known behind it."""
+    read = _read(s, node.iter)
+    for part in (x for inner in node.body for x in nodes_in(inner)):
+        if (name := _changed_by_call(s, part, read)) is not None and not _leaves(node, part):
+            return name
+    return None
+
+
+def refuse_calls(s: State, node: ast.For) -> None:
+    """Refuse a loop whose turns call functions that change what it runs over."""
+    if (name := changed_by_calls(s, node)) is not None:
+        _refuse(s, name, "a loop runs over it, by a function that it calls", "loop over a copy: list(...)")
+
+
+def refuse_calls_of_elements(s: State, generators: Sequence[ast.comprehension], *elements: ast.expr) -> None:
+    """Refuse a comprehension whose elements call functions that change what it runs over."""
+    read = Read()
+    for generator in generators:
+        read |= _read(s, generator.iter)
+    parts = [*elements, *(x for g in generators for x in g.ifs)]
+    for part in (x for inner in parts for x in nodes_in(inner)):
+        if (name := _changed_by_call(s, part, read)) is not None:
+            _refuse(s, name, "a comprehension runs over it", "run over a copy: list(...)")
+
+
+def refuse_given(s: State, node: ast.Call, function: v.Abstract) -> None:
+    """Refuse `max(xs, key=f)`, `map(f, xs)` where f changes xs."""
+    if isinstance(function, v.LocalFunction) or _name_of(node.func) in ORDERED:
+        return
+    given = [*node.args, *(k.value for k in node.keywords)]
+    functions = [x for x in given if isinstance(x, ast.Lambda) or _local(s, x) is not None]
+    if not functions:
+        return
+    read = Read()
+    for x in given:
+        read |= _read(s, x)
+    for part in (x for each in functions for x in (each, *ast.walk(each))):
+        if (name := _changed_by(s, _local(s, part), read)) is not None:
+            _refuse(s, name, "this call runs over it", "give it a copy: list(...)")
+
+
+def _refuse(s: State, name: str | None, while_what: str, cure: str) -> None:
+    s.refuse(f"{shown(name or '')} is changed while {while_what}", cure)
+
+
+def _read(s: State, node: ast.expr) -> Read:
+    """What is read of an expression step by step, when a loop runs over it."""
+    match node:
+        case ast.Name(id=name):
+            return Read(frozenset((name,)))
+        case ast.Starred(value=value) | ast.NamedExpr(value=value):
+            return _read(s, value)
+        case ast.IfExp(body=first, orelse=second):
+            return _read(s, first) | _read(s, second)
+        case ast.GeneratorExp(generators=[first, *_]):
+            own = {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
+            parts = [x for x in ast.walk(node) if isinstance(x, ast.Name) and x is not first.iter]
+            return _read(s, first.iter) | Read(named=_named(s, {x.id for x in parts} - own))
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attr), args=[]) if attr in VIEWS:
+            return Read()  # dicts fail as Python's do, or `refuse_other_items`
+        case ast.Call(func=function) if _name_of(function) in AT_ONCE:
+            return Read()
+        case ast.Call(args=args, keywords=keywords) if is_iterator(s, node):
+            found = Read()
+            for x in (*args, *(k.value for k in keywords)):
+                found |= _read_of_argument(s, x)
+            return found
+        case _:
+            return Read()
+
+
+def _read_of_argument(s: State, node: ast.expr) -> Read:
+    """What an iterator reads of an argument: of a function what that names."""
+    match node:
+        case ast.Lambda(args=ast.arguments(args=own), body=body):
+            names = {x.id for x in ast.walk(body) if isinstance(x, ast.Name)} - {a.arg for a in own}
+            return Read(named=_named(s, names))
+        case ast.Name(id=name) if (function := _local(s, node)) is not None:
+            return Read(named=_named(s, {name}) | _named(s, {*function.source.free, *function.source.cells_read}))
+        case _:
+            return _read(s, node)
+
+
+def _named(s: State, names: Iterable[str]) -> frozenset[str]:
+    """Variables with those that the functions which they hold name."""
+    found, todo = set[str](), list(names)
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            held = s.env[name].value if name in s.env else None
+            if isinstance(held, v.LocalFunction):
+                todo += [*held.source.free, *held.source.cells_read]
+    return frozenset(found)
+
+
+def _local(s: State, node: ast.AST) -> v.LocalFunction | None:
+    """The function of a `def` inside a compiled one that a variable holds."""
+    held = s.env[node.id].value if isinstance(node, ast.Name) and node.id in s.env else None
+    return held if isinstance(held, v.LocalFunction) else None
+
+
+def _changed_by_call(s: State, node: ast.AST, read: Read) -> str | None:
+    """What is read step by step, and changed by a call: by the function, or by one that it is given."""
+    if not isinstance(node, ast.Call):
+        return None
+    functions = (_local(s, x) for x in (node.func, *node.args, *(k.value for k in node.keywords)))
+    return next((n for f in functions if (n := _changed_by(s, f, read)) is not None), None)
+
+
+def _changed_by(s: State, function: v.LocalFunction | None, read: Read) -> str | None:
+    """What is read step by step, and changed by a function. One that it assigns is another list from then on."""
+    if function is None:
+        return None
+    written = {n for node, n in s.context.memory.written if node is function.source.node}
+    for name in sorted(written.intersection(read.lists | read.named)):
+        if name in read.named or name not in s.context.memory.assigned or _is_changed_in_place(s, name):
+            return name
+    return None
+
+
+def _is_changed_in_place(s: State, name: str) -> bool:
+    """Does any function that runs now, or one inside it, change the list of a variable in place?"""
+    return any(changed_list(x, None) == name for source, _ in s.context.active for x in ast.walk(source.node))
+
+
+def _with_aliases(s: State, names: Iterable[str]) -> set[str]:
+    """Variables, and others that hold the same list or object."""
+    found = set(names)
+    held = [x for n in found if n in s.env and isinstance(x := s.env[n].value, v.Record | v.Listing)]
+    return found.union(n for n, b in s.env.items() if any(b.value is x for x in held))
+
+
+def _is_dict(value: v.Abstract) -> bool:
+    return is_dict(value) or list_heap.is_dict_row(value)
+
+
+def _name_of(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _counter(node: ast.For) -> str | None:
+    """The variable that counts the turns."""
+    match node:
+        case ast.For(
+            target=ast.Tuple(elts=[ast.Name(id=counter), _]),
+            iter=ast.Call(func=ast.Name(id="enumerate"), args=[_], keywords=[]),
+        ):
+            assigned = [x for inner in node.body for x in nodes_in(inner) if changed_name(x) == counter]
+            return None if assigned else counter
+        case _:
+            return None
+
+
+def _leaves(loop: ast.For, changed: ast.AST) -> bool:
+    """Does the loop end behind a change? `xs.remove(x); break` is what it seems to be."""
+    for block in _blocks(loop.body):
+        if isinstance(block[-1], ast.Break | ast.Return | ast.Raise) and any(
+            x is changed for statement in block for x in ast.walk(statement)
+        ):
+            return True
+    return False
+
+
+def _blocks(body: list[ast.stmt]) -> Iterator[list[ast.stmt]]:
+    """The blocks of a loop, without those of loops in it."""
+    yield body
+    for node in body:
+        if isinstance(node, ast.If):
+            yield from _blocks(node.body)
+            yield from _blocks(node.orelse) if node.orelse else ()

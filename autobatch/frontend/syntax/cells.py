@@ -1,0 +1,145 @@
+"""Variables that an inner function changes (`scopes.py`): calls hand them on, and give them back changed.
+
+    add(y)        %n2 = call @add(%y, %n)
+
+A function is given the cells that it reads or changes, and those of the functions that it calls; it returns those that
+are changed. Which these are the text says of the function itself; of what it calls it shows when it is lowered, and
+then all is lowered again. A loop carries what the calls in its turns change (`heaps.py` does the same with memory).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+from autobatch.frontend.lowering.state import MemoryChanged, State
+from autobatch.frontend.memory.identity import containers
+from autobatch.frontend.memory.rebinding import rebind
+from autobatch.frontend.syntax.scopes import is_cell, shown
+from autobatch.frontend.syntax.sources import FunctionSource
+from autobatch.frontend.types import values as v
+from autobatch.frontend.types.layouts import static_type
+from autobatch.ir.types import Array
+
+
+def note(s: State, source: FunctionSource) -> None:
+    """Note what a function does with cells of functions around it."""
+    memory = s.context.memory
+    memory.read.update((source.node, n) for n in source.cells_read)
+    memory.written.update((source.node, n) for n in source.cells_changed)
+    declared = (n.names for n in ast.walk(source.node) if isinstance(n, ast.Nonlocal))
+    memory.assigned.update(name for names in declared for name in names)
+
+
+def begin(s: State, owner: ast.AST | None) -> None:
+    """Begin with dicts of no results (`remembered.py`), those that are variables of a function, or of the example."""
+    caches = s.context.memory.caches
+    names = sorted(name for node, name in caches.owners if node is owner)
+    s.context.rules.execute(s, [caches.beginnings[name] for name in names])
+
+
+def given(s: State, source: FunctionSource, arguments: Iterable[v.Abstract]) -> dict[str, v.Abstract]:
+    """The cells that a function is handed."""
+    memory = s.context.memory
+    names = sorted(n for node, n in memory.read if node is source.node and is_cell(n))
+    if names and memory.caches.run_with_effect([source.node]):
+        raise MemoryChanged
+    found: dict[str, v.Abstract] = {}
+    for name in names:
+        changed = (source.node, name) in memory.written
+        pass_through(s, name, changed)
+        bound = s.env.get(name)
+        value = bound.value if bound is not None else v.Unset(shown(name))
+        if changed:
+            _refuse_shared(s, name, value, arguments)
+        found[name] = _as_number(s, value) if changed else value
+    return found
+
+
+def pass_through(s: State, name: str, changed: bool) -> None:
+    """Note that every function on the way to the owner of a cell hands it on."""
+    memory = s.context.memory
+    on_the_way = []
+    for source, _ in reversed(s.context.active):
+        if name in source.locals or (source.node, name) in memory.caches.owners:
+            break
+        on_the_way.append(source.node)
+    else:
+        if (None, name) not in memory.caches.owners:
+            s.refuse(
+                f"{shown(name)} is a variable of a function that has returned, and is changed here",
+                "make an object of a class that holds it, with a method that changes it",
+            )
+    if memory.caches.run_with_effect(on_the_way):
+        raise MemoryChanged
+    for noted in (memory.read, memory.written) if changed else (memory.read,):
+        unknown = {(node, name) for node in on_the_way} - noted
+        if unknown:
+            noted |= unknown
+            raise MemoryChanged
+
+
+def _as_number(s: State, value: v.Abstract) -> v.Abstract:
+    """A constant that a call may change is a number of the program."""
+    if isinstance(value, v.Static) and isinstance(static_type(value.value), Array):
+        return v.Leaf(s.scalar(value.value))
+    return value
+
+
+def _refuse_shared(s: State, name: str, value: v.Abstract, arguments: Iterable[v.Abstract]) -> None:
+    """Refuse a call that is given, as an argument, what it changes as a variable of the function around it."""
+    identities = s.context.identities
+    if any(identities.may_be_held(x, arguments) for x in containers(value)):
+        s.refuse(
+            f"{shown(name)} is an argument of a function that changes it as a variable of the function around it",
+            "let the function take it from one place",
+        )
+
+
+def written(s: State, function: ast.AST) -> list[str]:
+    """The cells that a function gives back."""
+    return sorted(n for node, n in s.context.memory.written if node is function and is_cell(n))
+
+
+def with_written(s: State, function: ast.AST, result: v.Abstract) -> v.Abstract:
+    """What a function returns: its result, and behind it the cells that it changes."""
+    names = written(s, function)
+    items = (result, *(_current(s, n) for n in names))
+    return v.Record("tuple", tuple(range(len(items))), items) if names else result
+
+
+def _current(s: State, name: str) -> v.Abstract:
+    bound = s.env.get(name)
+    return v.Unset(shown(name)) if bound is None else _as_number(s, bound.value)
+
+
+def take_written(s: State, source: FunctionSource, returned: v.Abstract) -> v.Abstract:
+    """The result of a call, whose changes of cells hold from here on."""
+    names = written(s, source.node)
+    if not names:
+        return returned
+    assert isinstance(returned, v.Record)
+    result, *changed = returned.items
+    for name, value in zip(names, changed, strict=True):
+        _take(s, source, name, value)
+    return result
+
+
+def _take(s: State, source: FunctionSource, name: str, value: v.Abstract) -> None:
+    """A cell is what a call has made of it; so is every other variable that holds the same object."""
+    bound = s.env.get(name)
+    if bound is None or not any(True for _ in containers(bound.value)):
+        s.bind(name, value)
+        return
+    old, identities = bound.value, s.context.identities
+    others = [b.value for n, b in s.env.items() if n != name]
+    identities.same(value, old)
+    if not identities.may_be_held(old, others):
+        s.bind(name, value)
+    elif name in s.context.memory.assigned:
+        s.refuse(
+            f"{shown(name)} is assigned in {source.name}, and another variable or list may hold the same object",
+            "change it in place, or give the other one a copy",
+        )
+    else:
+        rebind(s, name, value)

@@ -1,0 +1,67 @@
+"""Shared integers that have to be known: run-time values of the program until something needs the number itself.
+
+    jnp.zeros(n)          a shape: the function is lowered again with n in the program
+    if train:             a bool that decides a branch is part of the program, so only one arm is compiled
+
+An integer that only numbers or structure depend on stays a run-time value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from autobatch.frontend.lowering.state import State
+from autobatch.frontend.types import values as v
+from autobatch.frontend.types.layouts import leaves
+from autobatch.frontend.types.statics import inputs
+from autobatch.ir.core import Operand, Value
+
+Known = dict[Operand, int]
+
+
+class Needed(Exception):
+    """These shared integers, by position among the shared inputs, have to be constants of the program."""
+
+    def __init__(self, numbers: frozenset[int]) -> None:
+        self.numbers = numbers
+        super().__init__(numbers)
+
+
+def decided(s: State, operand: Operand) -> bool:
+    """The truth of a shared bool. It is needed, but lowering goes on with it: one attempt finds all of these."""
+    assert isinstance(operand, Value)
+    s.context.memory.needed.add(s.context.shared.index(operand))
+    return bool(s.context.integers[operand])
+
+
+def need(s: State, *values: v.Abstract) -> None:
+    """Raise `Needed` where these values would be known if shared integers were; else there is nothing to be done."""
+    operands = [x for value in values for x in leaves(value)]
+    for value in values:
+        if isinstance(value, v.Static):
+            operands += [s.context.shared[i.index] for i in inputs(value.value) if i.shared]
+    _need(s, s.context.decided_by(operands) & s.context.integers.keys())
+
+
+def need_of_trace(s: State, used: Iterable[Operand], works: Callable[[Mapping[Operand, int]], bool]) -> Known:
+    """The integers among `used` that a function has to know, so that JAX can trace it; nothing where that would not
+    help. `works` says whether it can be traced with some of them known. They are needed, but lowering goes on with
+    them; where an operand is computed from integers, `Needed` is raised."""
+    known = s.context.integers
+    operands = [x for x in used if isinstance(x, Value)]
+    found = s.context.decided_by(operands) & known.keys()
+    given: Known = {x: known[x] for x in operands if x in known}
+    if found != given.keys():
+        _need(s, found)
+    if not given or not works(given):
+        return {}
+    if len(given) > 1:
+        needed = {x: n for x, n in given.items() if not works({y: m for y, m in given.items() if y is not x})}
+        given = needed if works(needed) else given
+    s.context.memory.needed.update(s.context.shared.index(x) for x in given if isinstance(x, Value))
+    return given
+
+
+def _need(s: State, found: Iterable[Value]) -> None:
+    if found:
+        raise Needed(frozenset(s.context.shared.index(x) for x in found))

@@ -1,0 +1,456 @@
+"""What two values have in common: the layout that both convert to (API.md, section 2).
+
+float32*[]  and  int32*[]           ->  float32*[]
+None        and  (x, y)             ->  (x, y) or None
+Node(x)     and  a node of a tree   ->  made<>
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from autobatch.frontend.lowering.state import MemoryChanged
+from autobatch.frontend.memory.heap import Heap
+from autobatch.frontend.types import values as v
+from autobatch.frontend.types.layouts import (
+    AliasLayout,
+    ChoiceLayout,
+    FunctionLayout,
+    HeldLayout,
+    Layout,
+    LeafLayout,
+    ListingLayout,
+    MethodLayout,
+    OptionalLayout,
+    RecordLayout,
+    RowLayout,
+    SharedLayout,
+    UnsetLayout,
+    describe,
+    is_none,
+    is_numpy,
+    layout_of,
+    leaf_type,
+    static_type,
+)
+from autobatch.frontend.types.statics import same_static
+from autobatch.ir.types import MADE, Array, List, Made, Ref, Type
+
+if TYPE_CHECKING:
+    from autobatch.frontend.lowering.state import State
+
+
+class Conflict(Exception):
+    """Two layouts have nothing in common; the message says what differs. `cls`: they would have if objects of this
+    class had memory."""
+
+    def __init__(self, message: str, cls: type | None = None) -> None:
+        super().__init__(message)
+        self.cls = cls
+
+
+def refuse_alternatives(s: State, value: v.Choice) -> NoReturn:
+    """Something picked from values of different types stands where one type is needed."""
+    try:
+        reduce(unify, map(layout_of, value.alternatives))
+        differ = "they are functions"
+    except Conflict as conflict:
+        differ = str(conflict)
+    s.refuse(
+        f"what is picked here may have different types: {differ}",
+        "pick from a dict or list whose values have one type, dtype and shape, and keep the others apart",
+    )
+
+
+class _Displaced(Exception):
+    """A list that is written out holds an object that stands elsewhere too, and becomes one of any length: its elements
+    are values of their own there, which do not say which objects they share."""
+
+
+def unify(a: Layout, b: Layout) -> Layout:
+    """The layout that values of both layouts convert to; raises Conflict. Where the two do not agree on which objects
+    are one, they are several."""
+    objects = tuple(_objects(a))
+    if not any(isinstance(x, AliasLayout) for x in (*objects, *_objects(b))):
+        return _unify(a, b)
+    if objects == tuple(_objects(b)):
+        try:
+            joined = _unify(a, b)
+        except _Displaced:
+            joined = None
+        if joined is not None and objects == tuple(_objects(joined)):
+            return joined
+    return _unify(unaliased(a), unaliased(b))
+
+
+def _objects(layout: Layout) -> Iterator[Any]:
+    """The objects of a layout in the order in which they end, and the aliases among them."""
+    for inner in _inner(layout):
+        yield from _objects(inner)
+    if isinstance(layout, AliasLayout):
+        yield layout
+    elif isinstance(layout, RecordLayout) and layout.kind == "object":
+        yield (layout.cls, layout.keys)
+
+
+def _inner(layout: Layout) -> tuple[Layout, ...]:
+    """The layouts of the parts of a value; elements of lists are values of their own."""
+    match layout:
+        case OptionalLayout(value=inner):
+            return (inner,)
+        case RecordLayout(items=items):
+            return items
+        case FunctionLayout(defaults=defaults, captured=captured):
+            return (*defaults, *captured)
+        case MethodLayout(function=function, receiver=receiver):
+            return (function, receiver)
+        case ChoiceLayout(alternatives=alternatives):
+            return alternatives
+        case _:
+            return ()
+
+
+def holds_any(layout: Layout, classes: Collection[type]) -> bool:
+    """Is it, or has it a part that is, the layout of an object of one of these classes as a value?"""
+    if isinstance(layout, RecordLayout) and layout.cls in classes:
+        return True
+    parts = (layout.elem,) if isinstance(layout, ListingLayout) else _inner(layout)
+    return any(holds_any(x, classes) for x in parts)
+
+
+def unaliased(layout: Layout) -> Layout:
+    """The layout of the same value with an object of its own at each place."""
+    return _unaliased(layout, [])
+
+
+def _unaliased(layout: Layout, made: list[Layout]) -> Layout:
+    def many(xs: tuple[Layout, ...]) -> tuple[Layout, ...]:
+        return tuple(_unaliased(x, made) for x in xs)
+
+    match layout:
+        case AliasLayout(position=position):
+            return made[position]
+        case RecordLayout(items=items):
+            record = replace(layout, items=many(items))
+            if layout.kind == "object":
+                made.append(record)
+            return record
+        case OptionalLayout(value=inner):
+            return replace(layout, value=_unaliased(inner, made))
+        case FunctionLayout(defaults=defaults, captured=captured):
+            return replace(layout, defaults=many(defaults), captured=many(captured))
+        case MethodLayout(function=function, receiver=receiver):
+            method, bound = many((function, receiver))
+            return MethodLayout(method, bound, layout.name)
+        case ChoiceLayout(alternatives=alternatives):
+            return ChoiceLayout(many(alternatives))
+        case _:
+            return layout
+
+
+def _unify(a: Layout, b: Layout) -> Layout:
+    if a == b:
+        return a
+    match a, b:
+        case (UnsetLayout(name=name), other) | (other, UnsetLayout(name=name)):
+            if name.startswith("<") or (isinstance(other, OptionalLayout) and other.unset):
+                return other
+            return OptionalLayout(other, name)
+        case (OptionalLayout(value=x, unset=m), OptionalLayout(value=y, unset=n)) if m == n:
+            return OptionalLayout(_unify(x, y), m) if m else optional(_unify(x, y))
+        case (OptionalLayout(value=x, unset=n), other) | (other, OptionalLayout(value=x, unset=n)) if n:
+            return OptionalLayout(_unify(x, other), n)
+        case (OptionalLayout(value=x), other) | (other, OptionalLayout(value=x)):
+            return optional(x if is_none(other) else _unify(x, other))
+        case (HeldLayout(), other) | (other, HeldLayout()) if is_none(a) or is_none(b):
+            other = b if is_none(a) else a
+            return optional(_dynamic(other) if isinstance(other, HeldLayout) else other)
+        case (HeldLayout(value=x), HeldLayout(value=y)) if same_static(x.value, y.value):
+            return a
+        case _ if _is_table_layout(a) and _is_table_layout(b):
+            return _unify_tables(a, b)
+        case (RowLayout(heap=x), RowLayout(heap=y)) if x.whole.fits(y.whole):
+            _one_memory(x.whole, y.whole)
+            return RowLayout(x.whole, a.null or b.null)
+        case (RowLayout(heap=x), RowLayout(heap=y)) if x.whole.differ_in_copies(y.whole):
+            raise Conflict(
+                "a list of the examples and one that is changed here, or compared by `is`: copy the first one"
+            )
+        case (RowLayout(heap=heap), other) | (other, RowLayout(heap=heap)):
+            raise Conflict(f"{describe(a)} and {describe(b)}", None if heap.in_segments else _object_class(other))
+        case _ if (is_object(a) and is_object(b)) or MADE in (leaf_type(a), leaf_type(b)):
+            return _unify_objects(a, b)
+        case (RecordLayout(), RecordLayout()):
+            return _unify_records(a, b)
+        case (HeldLayout(), RecordLayout()) | (RecordLayout(), HeldLayout()):
+            raise Conflict(f"{describe(a)} and {describe(b)}")
+        case (ListingLayout(elem=x, array=m), ListingLayout(elem=y, array=n)) if m == n:
+            return ListingLayout(unify(x, y), m, a.is_tuple and b.is_tuple)
+        case (RecordLayout(kind="list", items=items), ListingLayout(elem=x)):
+            return ListingLayout(_unify_all(items, x))
+        case (ListingLayout(elem=x), RecordLayout(kind="list", items=items)):
+            return ListingLayout(_unify_all(items, x))
+        case (RecordLayout(kind="tuple", items=items), ListingLayout(elem=x, is_tuple=True)):
+            return ListingLayout(_unify_all(items, x), is_tuple=True)
+        case (ListingLayout(elem=x, is_tuple=True), RecordLayout(kind="tuple", items=items)):
+            return ListingLayout(_unify_all(items, x), is_tuple=True)
+        case (FunctionLayout(), FunctionLayout()) if (a.source, a.names) == (b.source, b.names):
+            pairs = zip(a.captured, b.captured, strict=True)
+            defaults = zip(a.defaults, b.defaults, strict=True)
+            return replace(
+                a, defaults=tuple(_unify(x, y) for x, y in defaults), captured=tuple(_unify(x, y) for x, y in pairs)
+            )
+        case (MethodLayout(), MethodLayout()) if a.name == b.name:
+            return MethodLayout(_unify(a.function, b.function), _unify(a.receiver, b.receiver), a.name)
+        case _ if _is_function(a) and _is_function(b):
+            return _unify_functions(a, b)
+    x, y = _dynamic(a), _dynamic(b)
+    if isinstance(x, LeafLayout) and isinstance(y, LeafLayout):
+        if isinstance(x.type, List) and isinstance(y.type, List) and x.type.elem == y.type.elem:
+            return ListingLayout(LeafLayout(x.type.elem))
+        return LeafLayout(_unify_types(x.type, y.type), numpy=x.numpy or y.numpy)
+    for one, other in ((x, y), (y, x)):
+        if isinstance(one, LeafLayout) and isinstance(one.type, List) and _is_list_layout(other):
+            return _unify(ListingLayout(LeafLayout(one.type.elem)), other)
+    raise Conflict(f"{describe(a)} and {describe(b)}")
+
+
+def _one_memory(a: Heap, b: Heap) -> None:
+    """Lists that may stand in one place have one memory; so have objects of several classes."""
+    if a is not b:
+        a.join(b)
+        raise MemoryChanged
+
+
+def _object_class(layout: Layout) -> type | None:
+    """The class of an object that is a value of the program."""
+    if isinstance(layout, RecordLayout) and layout.kind in ("object", "namedtuple"):
+        return layout.cls
+    return None
+
+
+def _is_function(layout: Layout) -> bool:
+    if isinstance(layout, HeldLayout):
+        return callable(layout.value.value)
+    return isinstance(layout, FunctionLayout | MethodLayout | ChoiceLayout)
+
+
+def _unify_functions(a: Layout, b: Layout) -> Layout:
+    """One of several functions."""
+    found = list(a.alternatives if isinstance(a, ChoiceLayout) else (a,))
+    for layout in b.alternatives if isinstance(b, ChoiceLayout) else (b,):
+        known = position_among(found, layout)
+        if known is None:
+            found.append(layout)
+        else:
+            found[known] = _unify(found[known], layout)
+    return ChoiceLayout(tuple(found)) if len(found) > 1 else found[0]
+
+
+def position_among(alternatives: Sequence[Layout], layout: Layout) -> int | None:
+    """Which of several functions it is."""
+    return next((k for k, known in enumerate(alternatives) if _is_one(known, layout)), None)
+
+
+def _is_one(a: Layout, b: Layout) -> bool:
+    """Are they one function, whose captured values may differ?"""
+    match a, b:
+        case FunctionLayout(), FunctionLayout():
+            return (a.source, a.names, a.default_names) == (b.source, b.names, b.default_names)
+        case MethodLayout(), MethodLayout():
+            return a.name == b.name and _is_one(a.function, b.function)
+        case _:
+            return a == b
+
+
+def optional(layout: Layout) -> Layout:
+    """A value of that layout, or None."""
+    type = leaf_type(layout)
+    if isinstance(layout, RowLayout):
+        return RowLayout(layout.heap, True)
+    if isinstance(type, Ref | List | Made):
+        return LeafLayout(type, numpy=is_numpy(layout))
+    return layout if isinstance(layout, OptionalLayout) and not layout.unset else OptionalLayout(layout)
+
+
+def is_object(layout: Layout) -> bool:
+    """An object of a class: of the examples, or made in the function."""
+    if isinstance(layout, RecordLayout):
+        return layout.kind in ("object", "namedtuple")
+    return isinstance(leaf_type(layout), Ref | Made)
+
+
+def _unify_objects(a: Layout, b: Layout) -> Layout:
+    """Objects of one class stay what they are, field by field; of several classes, they are only handed on."""
+    if isinstance(a, RecordLayout) and isinstance(b, RecordLayout):
+        same = (a.kind, a.cls, a.keys) == (b.kind, b.cls, b.keys)
+        return _unify_records(a, b) if same else LeafLayout(MADE)
+    x, y = leaf_type(a), leaf_type(b)
+    if x == y and x is not None:
+        return LeafLayout(x)
+    if all(is_object(k) or isinstance(k, RecordLayout) for k in (a, b)):
+        return LeafLayout(MADE)
+    raise Conflict(f"{describe(a)} and {describe(b)}")
+
+
+def constant(key: v.Abstract) -> v.Abstract:
+    """A key of a dict as a constant, where it is one: a tuple of constants is, too."""
+    if not isinstance(key, v.Record) or key.kind != "tuple":
+        return key
+    parts = [constant(x) for x in key.items]
+    held = tuple(x.value for x in parts if isinstance(x, v.Static))
+    return v.Static(held) if len(held) == len(parts) else key
+
+
+def _opened(key: Any) -> v.Abstract:
+    """A constant key as other keys are: a tuple by its elements."""
+    if type(key) is not tuple:
+        return v.Static(key)
+    return v.Record("tuple", tuple(range(len(key))), tuple(map(_opened, key)))
+
+
+def is_static_set(value: v.Abstract) -> bool:
+    """Is it a set of constants?"""
+    return isinstance(value, v.Static) and type(value.value) in (set, frozenset)
+
+
+def as_table(whole: v.Abstract) -> v.Record:
+    """A dict or set of constant keys as one of any keys."""
+    if isinstance(whole, v.Static):
+        keys = tuple(map(_opened, whole.value))
+        return v.Record("table", ("keys",), (v.Record("list", tuple(range(len(keys))), keys),), type(whole.value))
+    assert isinstance(whole, v.Record)
+    if whole.kind == "table":
+        return whole
+    places = tuple(range(len(whole.keys)))
+    lists = (v.Record("list", places, tuple(map(_opened, whole.keys))), v.Record("list", places, whole.items))
+    return v.Record("table", ("keys", "values"), lists, dict)
+
+
+def _is_table_layout(layout: Layout) -> bool:
+    """Is it a set, or a dict of any keys?"""
+    if isinstance(layout, HeldLayout):
+        return is_static_set(layout.value)
+    return isinstance(layout, RecordLayout) and layout.kind == "table"
+
+
+def _as_table_layout(layout: Layout) -> RecordLayout:
+    """The layout of a dict or set of constant keys as one of any keys."""
+    if isinstance(layout, HeldLayout):
+        found = layout_of(as_table(layout.value))
+        assert isinstance(found, RecordLayout)
+        return found
+    assert isinstance(layout, RecordLayout)
+    if layout.kind == "table":
+        return layout
+    places = tuple(range(len(layout.keys)))
+    keys = tuple(layout_of(_opened(k)) for k in layout.keys)
+    lists = (RecordLayout("list", places, keys), RecordLayout("list", places, layout.items))
+    return RecordLayout("table", ("keys", "values"), lists, dict)
+
+
+def _unify_tables(a: Layout, b: Layout) -> Layout:
+    """Dicts of different keys, which are lists of any length then."""
+    x, y = _as_table_layout(a), _as_table_layout(b)
+    if (x.cls, x.keys) != (y.cls, y.keys):
+        raise Conflict(f"{describe(a)} and {describe(b)}")
+    items = []
+    for one, other in zip(x.items, y.items, strict=True):
+        both = [k for k in (one, other) if not (isinstance(k, RecordLayout) and not k.items)]
+        written = [k for k in both if isinstance(k, RecordLayout)]
+        listed = [k.elem for k in both if isinstance(k, ListingLayout)]
+        is_list = _is_list_layout(one) and _is_list_layout(other)
+        if not is_list:
+            items.append(_unify(one, other))
+        elif not both:
+            items.append(one)
+        else:
+            items.append(ListingLayout(_unify_all(tuple(i for k in written for i in k.items), *listed)))
+    return replace(x, items=tuple(items))
+
+
+def _are_other_records(a: RecordLayout, b: RecordLayout) -> bool:
+    """Do two dicts have names for keys, each some that the other has not? They are no tables that a branch fills."""
+    named = all(k.kind == "dict" and all(isinstance(n, str) for n in k.keys) for k in (a, b))
+    return named and bool(set(a.keys) - set(b.keys)) and bool(set(b.keys) - set(a.keys))
+
+
+def _unify_records(a: RecordLayout, b: RecordLayout) -> Layout:
+    kinds = {a.kind, b.kind}
+    if kinds <= {"dict", "table"} and ("table" in kinds or set(a.keys) != set(b.keys)):
+        if _are_other_records(a, b):
+            raise Conflict(f"{describe(a)} and {describe(b)}")
+        return _unify_tables(a, b)
+    if a.kind == b.kind == "dict" and a.keys != b.keys and set(a.keys) == set(b.keys):
+        position = dict(zip(b.keys, b.items, strict=True))
+        b = replace(b, keys=a.keys, items=tuple(position[k] for k in a.keys))
+    if a.kind == b.kind == "list" and len(a.items) != len(b.items):
+        return ListingLayout(_unify_all((*a.items, *b.items)))
+    if a.kind == b.kind == "tuple" and bool(a.items) != bool(b.items):  # it grows: other lengths are a conflict
+        return ListingLayout(_unify_all((*a.items, *b.items)), is_tuple=True)
+    if (a.kind, a.keys, a.cls, a.treedef) != (b.kind, b.keys, b.cls, b.treedef):
+        raise Conflict(f"{describe(a)} and {describe(b)}")
+    return replace(a, items=tuple(_unify(x, y) for x, y in zip(a.items, b.items, strict=True)))
+
+
+def _is_list_layout(layout: Layout) -> bool:
+    return isinstance(layout, ListingLayout) or (isinstance(layout, RecordLayout) and layout.kind == "list")
+
+
+def _unify_all(written: tuple[Layout, ...], *others: Layout) -> Layout:
+    """What the elements of lists have in common: those written out, parts of one value, and `others`."""
+    if any(isinstance(x, AliasLayout) for layout in written for x in _objects(layout)):
+        raise _Displaced
+    return reduce(unify, (*others, *written))
+
+
+def _dynamic(layout: Layout) -> Layout:
+    """The layout of a static number or string as a run-time value; of a shared leaf as an ordinary one."""
+    match layout:
+        case SharedLayout(operand=operand):
+            return LeafLayout(operand.type, numpy=is_numpy(layout))
+        case LeafLayout(type=type):
+            return LeafLayout(type, numpy=layout.numpy)
+        case HeldLayout(value=v.Static(value=value)):
+            return LeafLayout(static) if (static := static_type(value)) is not None else layout
+        case _:
+            return layout
+
+
+def _unify_types(a: Type, b: Type) -> Type:
+    if a == b:
+        return a
+    if isinstance(a, Array) and isinstance(b, Array):
+        return join_arrays(a, b)
+    if isinstance(a, List) and isinstance(b, List):
+        return List(_unify_types(a.elem, b.elem))
+    raise Conflict(f"{a} and {b}")
+
+
+def join_arrays(a: Array, b: Array) -> Array:
+    """Python int with float is float; a Python scalar takes the dtype and shape of an array."""
+    if is_python_number(a) and is_python_number(b):
+        return max((a, b), key=lambda t: (_kind(t), t.dtype.endswith("64")))
+    for scalar, array in ((a, b), (b, a)):
+        if is_python_number(scalar) and _kind(scalar) <= _kind(array) < _NO_NUMBER:
+            return array
+    if a.dtype == b.dtype and a.shape == b.shape:
+        return Array(a.dtype, a.shape)
+    raise Conflict(f"{a} and {b}")
+
+
+def is_python_number(type: Array) -> bool:
+    """A Python int, float or complex; a Python bool has the type of any bool."""
+    return type.weak and type.is_scalar and not type.is_bool
+
+
+_NO_NUMBER = 9
+
+
+def _kind(type: Array) -> int:
+    if type.is_bool or type.dtype.startswith("key"):
+        return _NO_NUMBER
+    return 1 if type.is_integer else 3 if type.dtype.startswith("complex") else 2

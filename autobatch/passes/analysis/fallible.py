@@ -1,0 +1,282 @@
+"""Which reads an example can fail in, by what has been tested and read before.
+
+    %3 = load[left](%1)            can fail: %1 may be None
+    %4 = load[right](%1)           cannot: %1 has been read
+    %5 = is_none(%3)
+    if %5 then: ... else:
+      %6 = load[x](%3)             cannot: %3 is not None here
+    for %7 do (%8):                %7 = length(%2)
+      %9 = item(%2, %8)            cannot: %8 counts from 0 to the length
+    %10 = item(%2, 3)              can fail
+
+A read that follows another one of the same object cannot be what its example fails with *first*. The answer is on the
+safe side: a read that is not listed never fails, one that is may still never do so.
+
+Runs before loops become functions, where what a loop has tested is seen in the regions around.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Any
+
+from autobatch.data.schema import Schema, field_column
+from autobatch.ir.core import Apply, For, If, Instruction, Literal, Map, Module, Operand, Region, Value, While, walk
+from autobatch.ir.texts import may_fail
+from autobatch.ir.types import Array, List, Ref
+from autobatch.passes.analysis.single_characters import all_single
+
+
+def fallible_reads(module: Module, schema: Schema) -> frozenset[Value]:
+    """The results of operations that are kept for their results alone, and that an example may fail in."""
+    found = _Found(module, schema)
+    for function in module.functions:
+        found.region(function.region, _Known())
+    return frozenset(found.fallible)
+
+
+def is_there(item: Apply) -> bool:
+    """Does an index count from the front, to an element that is there?"""
+    return ("there", True) in item.op.params
+
+
+def lacking(load: Apply, schema: Schema) -> tuple[str, ...]:
+    """The classes that an object may be of which have no such field."""
+    type = load.operands[0].type
+    assert isinstance(type, Ref)
+    store = schema.store(type.store)
+    result = load.op["type"] if load.op.name == "load_is_none" else load.results[0].type
+    column = field_column(schema, type.store, load.op["field"], result)
+    having = next(f for f in store.fields if f.column == column).classes
+    return tuple(c.name for k, c in enumerate(store.classes) if k not in having)
+
+
+@dataclass
+class _Known:
+    """What holds at a point of the program: objects and lists that are not None, classes that objects do not have."""
+
+    there: set[Value] = field(default_factory=set)
+    excluded: dict[Value, frozenset[str]] = field(default_factory=dict)
+    fitting: set[Any] = field(default_factory=set)
+    """Functions of strings with their operands that have results."""
+
+    def copy(self) -> _Known:
+        return _Known(set(self.there), dict(self.excluded), set(self.fitting))
+
+    def exclude(self, x: Value, names: frozenset[str]) -> None:
+        self.excluded[x] = self.excluded.get(x, frozenset()) | names
+
+
+class _Found:
+    def __init__(self, module: Module, schema: Schema) -> None:
+        self.schema = schema
+        self.fallible: list[Value] = []
+        self.counts: dict[Value, Operand] = {}
+        self.single = frozenset(x for f in module.functions for x in all_single(f.region))
+        self.definition: dict[Value, tuple[Instruction, int]] = {}
+        for function in module.functions:
+            for instruction in walk(function.region):
+                self.definition.update({r: (instruction, k) for k, r in enumerate(instruction.results)})
+                if isinstance(instruction, For | Map):
+                    self.counts[instruction.body.args[0]] = instruction.count
+
+    def region(self, region: Region, known: _Known) -> None:
+        """`known` learns what holds at the end of the region."""
+        for instruction in region.body:
+            match instruction:
+                case Apply():
+                    self.apply(instruction, known)
+                case If():
+                    self.branch(instruction, known)
+                case For(body=body) | Map(body=body):
+                    self.region(body, known.copy())
+                case While(condition=test, body=body):
+                    inner = known.copy()
+                    self.region(test, inner)
+                    self.assume(test.results[0], True, inner)
+                    for tested, carried in zip(test.args, body.args, strict=True):
+                        self.rename(tested, carried, inner)
+                    self.region(body, inner)
+                case _:
+                    pass
+
+    def rename(self, old: Value, new: Value, known: _Known) -> None:
+        if old in known.there:
+            known.there.add(new)
+        if old in known.excluded:
+            known.excluded[new] = known.excluded[old]
+
+    def branch(self, branch: If, known: _Known) -> None:
+        ends = []
+        for arm, truth in ((branch.then, True), (branch.orelse, False)):
+            inner = known.copy()
+            self.assume(branch.condition, truth, inner)
+            self.region(arm, inner)
+            ends.append((arm, inner))
+        for k, result in enumerate(branch.results):
+            if all(arm.results[k] in inner.there for arm, inner in ends):
+                known.there.add(result)
+
+    # ---- one operation
+
+    def apply(self, instruction: Apply, known: _Known) -> None:
+        op = instruction.op
+        if op.name == "check":
+            self.assume(instruction.operands[0], True, known)
+        elif op.is_jax or op.name in ("int", "round"):
+            if self.number_fails(instruction):
+                self.fallible.append(instruction.results[0])
+        elif self.read_fails(instruction, known):
+            self.fallible.append(instruction.results[0])
+        if op.name in ("load", "load_is_none", "item", "length"):
+            read = instruction.operands[0]
+            if isinstance(read, Value):
+                known.there.add(read)
+                if op.name.startswith("load"):
+                    known.exclude(read, frozenset(lacking(instruction, self.schema)))
+            if self.gives_objects(instruction):
+                known.there.add(instruction.results[0])
+
+    def read_fails(self, read: Apply, known: _Known) -> bool:
+        op, xs = read.op, read.operands
+        match op.name:
+            case "load" | "load_is_none":
+                possible = frozenset(lacking(read, self.schema)) - known.excluded.get(xs[0], frozenset())  # type: ignore[arg-type]
+                return xs[0] not in known.there or bool(possible)
+            case "length":
+                return self.may_be_none(xs[0], known)
+            case "item":
+                return not is_there(read) and (self.may_be_none(xs[0], known) or not self.in_range(*xs))
+            case "tag_index":
+                keys = op["keys"]
+                return not (isinstance(keys[0], enum.Enum) and set(type(keys[0])) <= set(keys))
+            case "text":
+                return self.text_fails(read, known)
+            case _:
+                return False
+
+    def text_fails(self, text: Apply, known: _Known) -> bool:
+        function, args, xs = text.op["function"], text.op["args"], text.operands
+        numbers = [isinstance(x.type, Array) for x in xs]
+        if not may_fail(function, args, numbers) or (function, args, xs) in known.fitting:
+            return False
+        if function == "ord":
+            return xs[0] not in self.single
+        if (function == "__getitem__" or function.endswith("_item")) and args[1] is ... and xs[-1] in self.counts:
+            counted = self.made_by(self.counts[xs[-1]])
+            return not (isinstance(counted, Apply) and _counts(counted, text))
+        return True
+
+    def may_be_none(self, xs: Operand, known: _Known) -> bool:
+        assert isinstance(xs.type, List)
+        return xs.type.store is not None and xs not in known.there
+
+    def number_fails(self, instruction: Apply) -> bool:
+        """Arithmetic that Python refuses, and that the host does where it knows the numbers. Most of it stands behind
+        checks of the front end (`frontend/library/domains.py`)."""
+        name, xs = instruction.op.name, instruction.operands
+        if name.startswith("shift_"):
+            return not (isinstance(xs[1], Literal) and isinstance(xs[1].value, int) and xs[1].value >= 0)
+        if instruction.op.is_jax or (name == "round" and instruction.op["ndigits"] is not None):
+            return False
+        return isinstance(xs[0].type, Array) and not (xs[0].type.is_integer or xs[0].type.is_bool)
+
+    def gives_objects(self, read: Apply) -> bool:
+        """Is what this reads never None?"""
+        type = read.operands[0].type
+        if isinstance(type, List):
+            return read.op.name == "item" and type.store is not None and not self.schema.list(type.store).nullable
+        assert isinstance(type, Ref)
+        if read.op.name != "load":
+            return False
+        column = field_column(self.schema, type.store, read.op["field"], read.results[0].type)
+        return not next(f for f in self.schema.store(type.store).fields if f.column == column).nullable
+
+    # ---- what a condition says
+
+    def assume(self, condition: Operand, truth: bool, known: _Known) -> None:
+        if not isinstance(condition, Value) or condition not in self.definition:
+            return
+        match self.definition[condition]:
+            case Apply(op=op, operands=xs), _:
+                match op.name:
+                    case "not":
+                        self.assume(xs[0], not truth, known)
+                    case "and" | "or" if truth is (op.name == "and"):
+                        for x in xs:
+                            self.assume(x, truth, known)
+                    case "text" if truth and op["function"] == "fits":
+                        known.fitting.add((op["args"][0], op["args"][1:], xs))
+                    case "is_none" if not truth and isinstance(xs[0], Value):
+                        known.there.add(xs[0])
+                    case "is_class" if isinstance(xs[0], Value):
+                        self.assume_class(xs[0], frozenset(op["names"]), truth, known)
+            case If(condition=c, then=then, orelse=orelse), k:
+                for arm, other, side in ((then, orelse, True), (orelse, then, False)):
+                    constant = other.results[k]
+                    if isinstance(constant, Literal) and constant.value is not truth:
+                        self.assume(c, side, known)
+                        self.assume(arm.results[k], truth, known)
+
+    def assume_class(self, x: Value, names: frozenset[str], truth: bool, known: _Known) -> None:
+        assert isinstance(x.type, Ref)
+        if not truth:
+            known.exclude(x, names)
+            return
+        known.there.add(x)
+        known.exclude(x, frozenset(c.name for c in self.schema.store(x.type.store).classes) - names)
+
+    # ---- indices
+
+    def in_range(self, xs: Operand, index: Operand) -> bool:
+        """Is this the turn of a loop over the list, from the front or from the end, a constant that fits, or the place
+        where something has been found?"""
+        if isinstance(index, Literal):
+            made = self.made_by(xs)
+            fixed = made is not None and isinstance(made, Apply) and made.op.name == "pack_list"
+            return fixed and isinstance(index.value, int) and -len(made.operands) <= index.value < len(made.operands)  # type: ignore[union-attr]
+        if index in self.counts:
+            return self.covers(self.counts[index], xs)
+        match self.made_by(index):
+            case Apply(op=op) if op.name == "find":  # which has been looked at
+                return True
+            case Apply(op=op, operands=(last, Value() as turn)) if op.name == "sub" and turn in self.counts:
+                match self.made_by(last):
+                    case Apply(op=inner, operands=(count, Literal(value=1))) if inner.name == "sub":
+                        return count == self.counts[turn] and self.covers(count, xs)
+        return False
+
+    def covers(self, count: Operand, xs: Operand) -> bool:
+        """Has the list at least so many elements?"""
+        match self.made_by(xs):
+            case Map(count=made, filtered=False) if made == count:
+                return True
+        match self.made_by(count):
+            case Apply(op=op, operands=(held,)) if op.name == "length" and held == xs:
+                return True
+            case Apply(op=op, operands=(a, b)) if op.name == "min":
+                return self.covers(a, xs) or self.covers(b, xs)
+            case Apply(op=op, operands=(a, b)) if op.name == "max":
+                return all(self.covers(x, xs) or _is_zero(x) for x in (a, b))
+        match self.made_by(xs):
+            case Apply(op=op, operands=elements) if op.name == "pack_list":
+                return isinstance(count, Literal) and isinstance(count.value, int) and count.value <= len(elements)
+        return False
+
+    def made_by(self, x: Operand) -> Instruction | None:
+        return self.definition[x][0] if isinstance(x, Value) and x in self.definition else None
+
+
+def _counts(counted: Apply, text: Apply) -> bool:
+    """Is this how many characters, or parts, the string has of which one is read?"""
+    if counted.op.name != "text":
+        return False
+    function = text.op["function"].replace("_item", "_count") if text.op["function"] != "__getitem__" else "__len__"
+    word, _, *how = text.op["args"]
+    same = counted.op["args"] == (word, *how) and counted.operands == text.operands[: len(counted.operands)]
+    return counted.op["function"] == function and same and ... not in how
+
+
+def _is_zero(x: Operand) -> bool:
+    return isinstance(x, Literal) and x.constant < 0 and x.value == 0

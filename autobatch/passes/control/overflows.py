@@ -1,0 +1,192 @@
+"""Operations on Python's integers that may need more bits than those of the device have.
+
+    %3 = mul(%1, %2)     ->     %3 = mul[exact=True](%1, %2)
+
+The host computes these: it has 64 bits, and sees for itself what leaves them. Where only the device can, it checks:
+
+    %3 = mul[exact=True](%1, %2)     ->     %3 = mul(%1, %2)
+                                            %4, ... = the product in floats, and whether it is small
+                                            check[kind='OverflowError', message='an int needs more bits ...'](%4)
+
+No operation is marked where intervals tell that it has enough bits (`ranges.py`). Where no host knows any
+number, a sum over a list becomes a loop that adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from autobatch.ir.capacity import TOO_LARGE
+from autobatch.ir.core import Apply, For, Instruction, Literal, Module, Operand, Region, Value, operands, walk
+from autobatch.ir.ops import Op, about, own
+from autobatch.ir.rewrite import Fresh, with_regions
+from autobatch.ir.types import BOOL, Array, Type
+from autobatch.passes.analysis.device import deciding, depending_on
+from autobatch.passes.analysis.ranges import ARITHMETIC, Ranges, is_python_integer
+from autobatch.passes.control.indices import in_place
+from autobatch.source import Span
+
+_FOLDS: Mapping[str, tuple[Callable[..., Any], int]] = {"sum": (lax.add, 0), "prod": (lax.mul, 1)}
+
+
+def mark_integers(module: Module, alone: bool) -> Module:
+    """The module with a mark on each operation that may overflow, or that reads what the host has more bits for.
+    `alone`: no host computes anything."""
+    if not any(is_python_integer(r.type) for i in _applies(module) for r in i.results):
+        return module
+    bits = 64 if jax.config.read("jax_enable_x64") else 32
+    ranges = Ranges(module, bits, bits if alone else 64)
+
+    def marked(region: Region) -> Region:
+        return replace(region, body=tuple(map(each, region.body)))
+
+    def each(i: Instruction) -> Instruction:
+        if not isinstance(i, Apply):
+            return with_regions(i, marked)
+        exact = _is_computed(i) and (ranges.may_overflow(i) or ranges.reads_wide(i))
+        return replace(i, op=replace(i.op, exact=True)) if exact else i
+
+    return replace(module, functions=tuple(replace(f, region=marked(f.region)) for f in module.functions))
+
+
+def unchecked(module: Module) -> Iterator[tuple[Span, str]]:
+    """Where the device could not tell that an integer has overflowed, and what makes it."""
+    for i in _applies(module):
+        if i.op.exact and i.op.name in ARITHMETIC and i.op.name != "reduce" and not _can_be_checked(i):
+            yield i.span, i.op.name
+
+
+def of_shared_alone(module: Module, numbers: Collection[int]) -> frozenset[Value]:
+    """Marked results that shared integers alone decide (`numbers`: by position), and that decide nothing themselves:
+    the device computes them once, so that a plan is for any value of theirs."""
+    known, found = {module.shared[k] for k in numbers}, set[Value]()
+    for i in _applies(module):
+        read = [x for x in i.operands if isinstance(x, Value)]
+        if read and known.issuperset(read) and _is_computed(i):
+            known.update(i.results)
+            found.update(i.results if i.op.exact else ())
+    return frozenset(x for x in found if not _decides(module, depending_on(module, [x])))
+
+
+def _decides(module: Module, values: Collection[Value]) -> bool:
+    """Does the host need some of these values, for control or for what it reads?"""
+    for i in (i for f in module.functions for i in walk(f.region)):
+        reads = isinstance(i, Apply) and not _is_computed(i) and not about(i.op).effect
+        if any(x in values for x in (operands(i) if reads else deciding(i))):
+            return True
+    return False
+
+
+def _is_computed(i: Apply) -> bool:
+    """Does the device know the operation?"""
+    return i.op.is_jax or not about(i.op).host
+
+
+def check_computed_integers(module: Module, device: Collection[Value]) -> Module:
+    """The module in which integers that only the device knows (`device`) are looked at by checks of it."""
+    if not any(i.op.exact and not set(i.results).isdisjoint(device) for i in _applies(module)):
+        return module
+    fresh = Fresh(module)
+    functions = (replace(f, region=check_integers_in(f.region, fresh, device)) for f in module.functions)
+    return replace(module, functions=tuple(functions))
+
+
+def check_integers_in(region: Region, fresh: Fresh, device: Collection[Value] | None = None) -> Region:
+    """A region with such checks; None: the device computes all that is in it."""
+
+    def checked(region: Region) -> Region:
+        return replace(region, body=tuple(j for i in region.body for j in each(i)))
+
+    def each(i: Instruction) -> list[Instruction]:
+        if not isinstance(i, Apply) or not i.op.exact or (device is not None and i.results[0] not in device):
+            return [with_regions(i, checked)]
+        return checked_integer(i, fresh)
+
+    return checked(region)
+
+
+def checked_integer(i: Apply, fresh: Fresh) -> list[Instruction]:
+    """An operation of the device, and behind it what lets the example fail where it has left the bits of its result."""
+    if i.op.name == "reduce" and i.op["kind"] in _FOLDS:
+        return _added_up(i, fresh, lambda made: checked_integer(made, fresh))
+    made: list[Instruction] = [replace(i, op=replace(i.op, exact=False))]
+    if _can_be_checked(i):
+        (fine,) = in_place(_fits, (*i.operands, *i.results), fresh, made.append, i.span, i.op)
+        told = fresh.value(BOOL)
+        made.append(Apply((told,), own("unknown"), (fine,), i.span))  # the device looks, whatever it is computed from
+        made.append(Apply((), own("check", kind=TOO_LARGE[0], message=TOO_LARGE[1]), (told,), i.span))
+    return made
+
+
+def add_up_by_loops(module: Module) -> Module:
+    """The module whose sums and products of lists that may overflow are loops."""
+    fresh = Fresh(module)
+
+    def looped(region: Region) -> Region:
+        return replace(region, body=tuple(j for i in region.body for j in each(i)))
+
+    def each(i: Instruction) -> list[Instruction]:
+        if isinstance(i, Apply) and i.op.exact and i.op.name == "reduce" and i.op["kind"] in _FOLDS:
+            return _added_up(i, fresh, lambda made: [made])
+        return [with_regions(i, looped)]
+
+    return replace(module, functions=tuple(replace(f, region=looped(f.region)) for f in module.functions))
+
+
+def _added_up(i: Apply, fresh: Fresh, of_turn: Callable[[Apply], list[Instruction]]) -> list[Instruction]:
+    """The sum or product of a list as a loop; what takes the place of its turn's operation."""
+    (xs,), (result,) = i.operands, i.results
+    step, first = _FOLDS[i.op["kind"]]
+    count, turn = fresh.value(_scalar(result.type)), fresh.value(_scalar(result.type))
+    before, element = fresh.value(result.type), fresh.value(result.type)
+    inside: list[Apply] = [Apply((element,), own("item"), (xs, turn), i.span)]
+    (after,) = in_place(step, (before, element), fresh, inside.append, i.span)
+    *steps, last = inside
+    turns = (*steps, *of_turn(replace(last, op=replace(last.op, exact=True))))
+    init: tuple[Operand, ...] = (Literal(first, result.type),)
+    loop = For((result,), count, init, Region((turn, before), turns, (after,)), i.span)
+    return [Apply((count,), own("length"), (xs,), i.span), loop]
+
+
+def _applies(module: Module) -> Iterator[Apply]:
+    return (i for f in module.functions for i in walk(f.region) if isinstance(i, Apply))
+
+
+def _scalar(type: Type) -> Type:
+    assert isinstance(type, Array)
+    return replace(type, shape=())
+
+
+def _can_be_checked(i: Apply) -> bool:
+    integers = all(isinstance(x.type, Array) and (x.type.is_integer or x.type.is_bool) for x in i.operands)
+    return integers and i.op.name in (*_ABOUT, "integer_pow")
+
+
+_ABOUT: Mapping[str, Callable[..., Any]] = {
+    "add": lax.add,
+    "sub": lax.sub,
+    "mul": lax.mul,
+    "neg": lax.neg,
+    "abs": lax.abs,
+    "square": lax.square,
+    "pow": jnp.power,
+    "shift_left": lambda x, y: x * jnp.exp2(y),
+}
+"""What operations on integers give in floats."""
+
+
+def _fits(op: Op, *xs: Any) -> Any:
+    """Is a result what Python has? In floats it is nearly that, and what has overflowed is off by 2**32 or more. (XLA
+    takes the sign of `k * k` for known, as if it could not overflow.)"""
+    *operands, result = xs
+    bits = 8 * result.dtype.itemsize
+    wide = jnp.float64 if bits == 64 else jnp.float32
+    given = [jnp.asarray(x).astype(wide) for x in operands]
+    about = lax.integer_pow(given[0], op["y"]) if op.name == "integer_pow" else _ABOUT[op.name](*given)
+    return jnp.all(jnp.abs(about - result.astype(wide)) < 2.0 ** (bits - 2))

@@ -1,0 +1,234 @@
+"""Loops that every activation runs equally often, over numbers alone, are one operation: a scan.
+
+    %4 = for 1000 init(%x) body(%i, %h):          %4 = scan[length=1000, ...](%x, %W)
+      %5 = dot_general(%h, %W)             ->
+      %6 = tanh(%5)
+      yield %6
+
+Such a loop needs no frames: its rows are affine, it is the same for all lanes, and JAX batches it as one primitive.
+Inner loops come first, so a nest of them becomes one operation.
+
+A loop that shared integers count is a scan over as many turns as a size class holds; those past the count do nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from autobatch.ir import jax_compat, leaf
+from autobatch.ir.core import (
+    Apply,
+    Call,
+    For,
+    If,
+    Instruction,
+    Literal,
+    Map,
+    Module,
+    Operand,
+    Region,
+    Value,
+    While,
+    operands,
+    regions,
+    walk,
+)
+from autobatch.ir.counted_loops import counted_loop
+from autobatch.ir.rewrite import Fresh, copy_region, free_values
+from autobatch.ir.types import Array
+from autobatch.passes.analysis.decisions import Decisions
+from autobatch.passes.control.turn_bounds import check_all_turns, depends_on, is_bounds, steps_to
+
+FEWEST = 16
+"""A scan whose count is not in the program has room for so many turns at least."""
+
+
+class Turns:
+    """Room for turns: `counts` of a module, which shared integers decide, and the turns that a program has for each."""
+
+    def __init__(self, module: Module, counts: Sequence[Value], integers: Mapping[int, int]) -> None:
+        self.decisions = Decisions(module, counts)
+        self.room = [_size_class(n) for n in self.found(integers)]
+
+    def found(self, integers: Mapping[int, int]) -> list[int]:
+        return [int(n.real) for n in self.decisions.values([integers[k] for k in self.decisions.deciding])]
+
+    def enough(self, integers: Mapping[int, int]) -> bool:
+        """Is there room for what these values of shared inputs count? False where one of them is not known."""
+        if not self.decisions.asked:
+            return True
+        known = all(k in integers for k in self.decisions.deciding)
+        return known and all(n <= room for n, room in zip(self.found(integers), self.room, strict=True))
+
+
+def _size_class(turns: int) -> int:
+    return max(FEWEST, 1 << max(turns - 1, 0).bit_length())
+
+
+def fuse_uniform_loops(module: Module, integers: Mapping[int, int], keep: int) -> tuple[Module, Turns]:
+    """Replace every `For` with a body of arithmetic by the scan it is, where its count is a literal or what shared
+    `integers` decide. The derivative of a scan keeps what all turns compute where there are at most `keep`."""
+    fuser = _Fuser(module, integers, keep)
+    functions = tuple(replace(f, region=fuser.run(f.region)) for f in module.functions)
+    return replace(module, functions=functions, constants=tuple(fuser.constants)), fuser.turns()
+
+
+def _makers(module: Module) -> dict[Value, Sequence[Operand]]:
+    """What the values of each function are computed from."""
+    made: dict[Value, Sequence[Operand]] = {}
+    for instruction in (i for f in module.functions for i in walk(f.region)):
+        inside = [x for r in regions(instruction) for x in r.results]
+        callee = module.function(instruction.callee).region.results if isinstance(instruction, Call) else ()
+        made.update((r, (*operands(instruction), *inside, *callee)) for r in instruction.results)
+        if isinstance(instruction, For):
+            body = instruction.body
+            made.update(zip(body.args[1:], zip(instruction.init, body.results, strict=True), strict=True))
+    return made
+
+
+class _Fuser:
+    def __init__(self, module: Module, integers: Mapping[int, int], keep: int) -> None:
+        self.module, self.integers, self.keep = module, integers, keep
+        self.uniform = {module.shared[k] for k in integers}
+        for instruction in (i for f in module.functions for i in walk(f.region)):
+            if not isinstance(instruction, Apply) or not instruction.op.is_jax or not instruction.operands:
+                continue
+            if all(isinstance(x, Literal) or x in self.uniform for x in instruction.operands):
+                self.uniform.update(instruction.results)
+        self.unknown = frozenset(module.shared) - {module.shared[k] for k in integers}
+        self.makers = _makers(module)
+        self.counts: list[Value] = []
+        self.fresh = Fresh(module)
+        self.constants = list(module.constants)
+        self.renamed: dict[Value, Operand] = {}
+
+    def region(self, region: Region) -> Region:
+        body: list[Instruction] = []
+        for instruction in region.body:
+            body.extend(self.instruction(instruction))
+        return replace(region, body=tuple(body))
+
+    def run(self, region: Region) -> Region:
+        """The region with its loops fused, readers reading the results of the scans."""
+        fused = self.region(region)
+        return copy_region(fused, self.renamed, None)
+
+    def instruction(self, instruction: Instruction) -> Sequence[Instruction]:
+        match instruction:
+            case If(then=then, orelse=orelse):
+                return [replace(instruction, then=self.region(then), orelse=self.region(orelse))]
+            case While(condition=test, body=body):
+                return [replace(instruction, condition=self.region(test), body=self.region(body))]
+            case Map(body=body):
+                return [replace(instruction, body=self.region(body))]
+            case For(body=body):
+                loop = replace(instruction, body=copy_region(self.region(body), self.renamed, None))
+                return self.fused(loop)
+            case _:
+                return [instruction]
+
+    def fused(self, loop: For) -> list[Instruction]:
+        """The loop as a scan, behind the checks of its indices; the loop itself where it is no scan."""
+        checks = [i for i in loop.body.body if isinstance(i, Apply) and is_bounds(i)]
+        bare = replace(loop, body=replace(loop.body, body=tuple(i for i in loop.body.body if not is_bounds(i))))
+        if not self.is_uniform(bare):
+            return [loop]
+        at_once: list[Apply] = []
+        for check in checks:
+            _, reads = steps_to(check.operands[0], loop.body.body)
+            bounded = check.op["size"] or isinstance(loop.count, Literal)
+            if bounded and not any(x in loop.body.args[1:] for x in reads):
+                at_once.append(check)
+            elif not depends_on(check.operands, self.makers, self.unknown):
+                return [loop]
+        made = check_all_turns(at_once, loop, self.room(loop), self.value, self.fresh.value, self.constant)
+        return [*made, *self.scan(bare)]
+
+    def room(self, loop: For) -> int:
+        """The turns that a scan in the place of the loop has."""
+        if isinstance(loop.count, Value):
+            return Turns(self.module, [loop.count], self.integers).room[0]
+        assert isinstance(loop.count.value, int)
+        return loop.count.value
+
+    def turns(self) -> Turns:
+        return Turns(self.module, self.counts, self.integers)
+
+    def is_uniform(self, loop: For) -> bool:
+        """A count that is the same everywhere, and arithmetic on arrays only."""
+        if not (loop.count in self.uniform if isinstance(loop.count, Value) else isinstance(loop.count.value, int)):
+            return False
+        reads = [*loop.init, *free_values(loop.body)]
+        arithmetic = all(
+            isinstance(i, Apply)
+            and (i.op.is_jax or i.op.name in leaf.NUMERIC)
+            and not i.op.exact  # the host has bits for it
+            and all(isinstance(x.type, Array) for x in (*i.operands, *i.results))
+            and not any(isinstance(x, Literal) and x.is_wide for x in i.operands)
+            for i in loop.body.body
+        )
+        return bool(loop.init) and arithmetic and all(isinstance(x.type, Array) for x in reads)
+
+    def scan(self, loop: For) -> list[Instruction]:
+        captured = free_values(loop.body)
+        carried = loop.body.args[1:]
+        if isinstance(loop.count, Value):
+            self.counts.append(loop.count)
+        room = self.room(loop)
+        counted = (loop.count,) if isinstance(loop.count, Value) else ()
+
+        def turn(index: Any, state: tuple[Any, ...], outer: Sequence[Any]) -> tuple[Any, ...]:
+            env: dict[Value, Any] = dict(zip(captured, outer, strict=True))
+            env.update(zip(carried, state, strict=True))
+            env[loop.body.args[0]] = index
+            for i in loop.body.body:
+                assert isinstance(i, Apply)
+                types = [r.type for r in i.results if isinstance(r.type, Array)]
+                values = leaf.evaluate(i.op, types, *(self.value(x, env) for x in i.operands))
+                env.update(zip(i.results, values, strict=True))
+            return tuple(self.cast(self.value(r, env), c) for r, c in zip(loop.body.results, carried, strict=True))
+
+        def whole(*operands: Any) -> tuple[Any, ...]:
+            count, operands = operands[: len(counted)], operands[len(counted) :]
+            init, outer = operands[: len(carried)], operands[len(carried) :]
+            start = tuple(self.cast(x, c) for x, c in zip(init, carried, strict=True))
+
+            def step(index: Any, state: tuple[Any, ...]) -> Any:
+                if not count:
+                    return turn(index, state, outer)
+                return jax.lax.cond(index < count[0], lambda s: turn(index, s, outer), lambda s: s, state)
+
+            final: tuple[Any, ...] = counted_loop(step, room, start, self.keep)
+            return final
+
+        types = [x.type for x in (*counted, *carried, *captured) if isinstance(x.type, Array)]
+        closed, _ = jax_compat.trace(whole, *types)
+        made: list[Instruction] = []
+        found = jax_compat.inline(
+            closed, (*counted, *loop.init, *captured), self.fresh.value, self.constant, made.append, loop.span
+        )
+        self.renamed.update(zip(loop.results, found, strict=True))
+        return made
+
+    def value(self, x: Operand, env: dict[Value, Any]) -> Any:
+        if isinstance(x, Value):
+            return env[x]
+        assert isinstance(x.type, Array)
+        return jnp.asarray(self.constants[x.constant]) if x.constant >= 0 else jax_compat.literal(x.value, x.type)
+
+    def cast(self, x: Any, like: Value) -> Any:
+        """A value in the type of the loop's own: a Python number stays one."""
+        assert isinstance(like.type, Array)
+        dtype, found = jax_compat.device_dtype(like.type), jnp.asarray(x)
+        if like.type.weak and (found.dtype, found.shape) == (dtype, like.type.shape):
+            return found
+        return jnp.broadcast_to(jnp.asarray(x, dtype), like.type.shape)
+
+    def constant(self, array: Any) -> Literal:
+        self.constants.append(array)
+        return Literal(None, jax_compat.type_of(array), len(self.constants) - 1)

@@ -1,0 +1,250 @@
+"""Spaces, and where their numbers come from: every region of every function, and the sources of every pointer.
+
+A number is computed in the region where its operation stands; everything else (parameters, results of calls and of
+branches, loads, elements of lists) is a pointer to some of these *sources*. `Provenance.sources` is their least
+fixpoint over the calls of the module; a pointer with one uniform source is that value. (FRAMES.md, section 1.)
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from autobatch.data.schema import Schema, field_column
+from autobatch.data.spec import RegionSpec, TableSpec
+from autobatch.ir.core import (
+    Apply,
+    Call,
+    For,
+    Function,
+    If,
+    Instruction,
+    Literal,
+    Map,
+    Module,
+    Operand,
+    Region,
+    Value,
+    While,
+)
+from autobatch.ir.system import Space, Variable
+from autobatch.ir.types import List, Ref
+from autobatch.passes.analysis.structure import Structure, is_load
+
+LISTS = ("pack_list", "flatten")
+"""Operations that make a list of pointers, and compute nothing."""
+
+OBJECTS = ("make", "adopt", "none")
+"""Operations whose result is an object: a pointer too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a number comes from: a `value` computed in the region `space`, a uniform operand, or a data column."""
+
+    kind: str
+    value: Operand | str
+    space: Space | None = None
+
+
+@dataclass
+class RegionRows:
+    """A region, its space, and what the planner has to record in it."""
+
+    function: Function
+    region: Region
+    space: Space
+    tables: dict[str, TableSpec] = field(default_factory=dict)
+    exports: dict[Value, int] = field(default_factory=dict)
+    arms: dict[int, tuple[RegionRows, RegionRows]] = field(default_factory=dict)
+    variables: dict[Operand, Variable] = field(default_factory=dict)
+
+    def spec(self) -> RegionSpec:
+        arms = {k: (a.spec(), b.spec()) for k, (a, b) in self.arms.items()}
+        return RegionSpec(self.space, tuple(self.tables.values()), self.exports, arms)
+
+
+Incoming = tuple[Sequence[Source], Sequence[tuple[Operand, RegionRows]]]
+"""Sources, and operands whose sources are those of a pointer too, with the regions that hand them on."""
+
+
+class Provenance:
+    """Every region as a space, and the sources of every value that the device needs."""
+
+    def __init__(self, module: Module, facts: Structure, schema: Schema) -> None:
+        self.module, self.facts, self.schema = module, facts, schema
+        self.functions = {f.name: f for f in module.functions}
+        self.shared = frozenset(module.shared)
+        self.spaces: list[Space] = []
+        self.regions: list[RegionRows] = []
+        self.home: dict[Value, RegionRows] = {}
+        self.definition: dict[Value, tuple[Instruction, int]] = {}
+        self.parameter: dict[Value, tuple[str, int]] = {}
+        self.sites: dict[str, list[tuple[Call, RegionRows]]] = defaultdict(list)
+        self.uniform: set[Value] = set()
+        self.sources: dict[Value, frozenset[Source]] = {}
+        self.roots = {f.name: self.lay_out(f, f.region, f.name) for f in module.functions}
+        self.find_sources()
+
+    # ---- layout
+
+    def space(self, name: str, kind: str = "region", base: int = -1) -> Space:
+        self.spaces.append(Space(len(self.spaces), name, kind, base))
+        return self.spaces[-1]
+
+    def lay_out(self, function: Function, region: Region, name: str, base: int = -1) -> RegionRows:
+        """`base`: the space of what an arm stands in."""
+        built = RegionRows(function, region, self.space(name, base=base))
+        self.regions.append(built)
+        for k, argument in enumerate(region.args):
+            self.parameter[argument] = (function.name, k)
+            self.home[argument] = built
+        branches = 0
+        for n, instruction in enumerate(region.body):
+            for k, result in enumerate(instruction.results):
+                self.definition[result] = (instruction, k)
+                self.home[result] = built
+            match instruction:
+                case If(then=then, orelse=orelse):
+                    suffix = str(branches) if branches else ""
+                    branches += 1
+                    built.arms[n] = (
+                        self.lay_out(function, then, f"{name}.then{suffix}", built.space.index),
+                        self.lay_out(function, orelse, f"{name}.else{suffix}", built.space.index),
+                    )
+                case Call(callee=callee):
+                    self.sites[callee].append((instruction, built))
+                case Map(body=body):
+                    call = body.body[0]
+                    assert isinstance(call, Call)
+                    self.sites[call.callee].append((call, built))
+                    self.definition.update({r: (call, k) for k, r in enumerate(call.results)})
+                case Apply():
+                    pass
+                case For() | While():
+                    raise AssertionError("loops are functions by now")
+                case _:
+                    assert_never(instruction)
+        return built
+
+    # ---- where numbers come from
+
+    def is_computed(self, value: Value) -> bool:
+        """Is this value the result of arithmetic on the device (not a load, not a copy of a pointer)?"""
+        if value not in self.definition or value not in self.facts.on_device:
+            return False
+        instruction, _ = self.definition[value]
+        if not isinstance(instruction, Apply) or is_load(instruction.op) or instruction.op.name in LISTS + OBJECTS:
+            return False
+        return not isinstance(value.type, List)  # an undefined list holds nothing
+
+    def origin(self, x: Operand, region: RegionRows) -> frozenset[Source]:
+        """The sources of an operand that `region` hands on."""
+        if (known := self.known_origin(x, region)) is not None:
+            return frozenset([known])
+        assert isinstance(x, Value)
+        return self.sources.get(x, frozenset())
+
+    def known_origin(self, x: Operand, region: RegionRows) -> Source | None:
+        """The one source of an operand that is no pointer; None of a pointer."""
+        if isinstance(x, Literal) or x in self.shared or x in self.uniform:
+            return Source("uniform", x)
+        if self.facts.is_column(x):
+            return Source("value", x, region.space)
+        return Source("value", x, self.home[x].space) if self.is_computed(x) else None
+
+    def find_sources(self) -> None:
+        """Least fixpoint of `sources`, together with the values that turn out to be uniform."""
+        pointers = [v for v in self.facts.on_device if not self.is_computed(v) and not self.facts.is_column(v)]
+        incoming = {v: self.incoming(v) for v in pointers}
+        while True:
+            self.sources = self.least(incoming)
+            uniform = {v for v in self.facts.on_device if self.is_computed(v) and self.has_uniform_operands(v)}
+            if uniform <= self.uniform:
+                return
+            self.uniform |= uniform
+
+    def least(self, incoming: Mapping[Value, Incoming]) -> dict[Value, frozenset[Source]]:
+        """The least sources that hold those that come in: what a pointer gains, those gain that it is handed to."""
+        found: dict[Operand, set[Source]] = {}
+        readers: defaultdict[Operand, list[Value]] = defaultdict(list)
+        for value, (own, operands) in incoming.items():
+            found[value] = set(own)
+            for x, region in operands:
+                if (known := self.known_origin(x, region)) is not None:
+                    found[value].add(known)
+                elif x in incoming:
+                    readers[x].append(value)
+        waiting = dict.fromkeys(v for v in incoming if found[v])
+        while waiting:
+            value = next(iter(waiting))
+            del waiting[value]
+            for reader in readers[value]:
+                if not found[value] <= found[reader]:
+                    found[reader] |= found[value]
+                    waiting[reader] = None
+        return {v: frozenset(found[v]) for v in incoming if found[v]}
+
+    def has_uniform_operands(self, value: Value) -> bool:
+        instruction, _ = self.definition[value]
+        assert isinstance(instruction, Apply)
+        return all(self.uniform_operand(x) is not None for x in instruction.operands)
+
+    def uniform_operand(self, x: Operand) -> Operand | None:
+        """The one value that `x` is on all rows of the batch, or None when rows may differ."""
+        if isinstance(x, Literal) or x in self.shared or x in self.uniform:
+            return x
+        if self.facts.is_column(x) or self.is_computed(x) or isinstance(x.type, List):
+            return None
+        sources = self.sources.get(x, frozenset())
+        if len(sources) == 1 and (only := next(iter(sources))).kind == "uniform":
+            assert not isinstance(only.value, str)
+            return only.value
+        return None
+
+    def incoming(self, value: Value) -> Incoming:
+        """What a pointer is made of, as the program says it."""
+        if value in self.parameter:
+            name, k = self.parameter[value]
+            is_argument = name == self.module.functions[0].name
+            own = [Source("data", f"#argument{k}")] if is_argument else []
+            return own, [(call.operands[k], region) for call, region in self.sites[name]]
+        instruction, k = self.definition[value]
+        match instruction:
+            case Apply(op=op, operands=xs):
+                if op.name == "pack_list":
+                    return [], [(x, self.home[value]) for x in xs]
+                if op.name == "flatten" or (op.name == "item" and self.in_made_list(xs[0])):
+                    return [], [(xs[0], self.home[value])]
+                if op.name == "undefined" or op.name in OBJECTS:
+                    return [], []
+                return [Source("data", self.data_column(instruction))], []
+            case If():
+                index = next(n for n, i in enumerate(self.home[value].region.body) if i is instruction)
+                return [], [(arm.region.results[k], arm) for arm in self.home[value].arms[index]]
+            case Call(callee=callee):
+                return [], [self.result(callee, k)]
+            case Map(body=body, filtered=filtered):
+                call = body.body[0]
+                assert isinstance(call, Call)
+                return [], [self.result(call.callee, k + filtered)]
+            case For() | While():
+                raise AssertionError("loops are functions by now")
+        assert_never(instruction)
+
+    def result(self, callee: str, k: int) -> tuple[Operand, RegionRows]:
+        body = self.roots[callee]
+        return body.region.results[k], body
+
+    def in_made_list(self, x: Operand) -> bool:
+        return isinstance(x.type, List) and x.type.store is None
+
+    def data_column(self, load: Apply) -> str:
+        type = load.operands[0].type
+        if load.op.name == "item":
+            assert isinstance(type, List)
+            return f"{type.store}.#values"
+        assert isinstance(type, Ref)
+        return field_column(self.schema, type.store, load.op["field"], load.results[0].type)

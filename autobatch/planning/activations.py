@@ -1,0 +1,502 @@
+"""Inspection: the structural slice of a program, run over all activations of a data set at once (FRAMES.md, 4.1).
+
+Breadth first: every pending activation of one function is executed together, with NumPy arrays of one entry an
+activation. A call interns its arguments, so that equal activations of an example are one; the frontier is deduplicated
+before it is expanded. What comes out are the *tables* of `PlanSpec`, and for each row the example it belongs to.
+
+Numbers are *pointers* here: `definition << 40 | row`. The result of a call is a pointer to a result slot of the
+callee's activation until the end, when slots are followed to what they hold; `made_lists.py` does that, for lists too.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autobatch.data.columns import Columns
+from autobatch.data.scopes import DEPTH, SHIFT, TURN, Ints, Kind, Pool, Scope, join, merge
+from autobatch.data.spec import PlanSpec, RegionSpec, TableSpec
+from autobatch.errors import Failure
+from autobatch.ir.core import Apply, Call, For, Function, If, Literal, Map, Operand, Region, Value, While
+from autobatch.ir.jax_compat import device_dtype
+from autobatch.ir.types import Array, List, Ref
+from autobatch.planning.endless import Watch
+from autobatch.planning.failures import place_of
+from autobatch.planning.foreseen import Foreseen, Pointers, UnforeseenError
+from autobatch.planning.made_lists import MadeLists, Resolver
+from autobatch.planning.outgoing import Activations, Outgoing
+from autobatch.planning.scalar import as_column
+from autobatch.planning.structural_results import StructuralResults
+from autobatch.planning.structure_ops import StructureOps
+from autobatch.planning.turns import Room, all_turns
+from autobatch.source import Span
+
+
+class Inspection:
+    """One run over some examples of a data set, with what runs over more of them have told `watch`."""
+
+    def __init__(
+        self,
+        spec: PlanSpec,
+        columns: Columns,
+        roots: Sequence[NDArray[Any]],
+        examples: Ints,
+        watch: Watch,
+        foreseen: Foreseen | None = None,
+        together: bool = True,
+    ) -> None:
+        self.spec, self.columns, self.roots = spec, columns, roots
+        self.examples, self.foreseen = examples, foreseen
+        self.together = together and foreseen is None
+        self.ahead: Ints | None = None  # the turns that follow those which run, where they run with them
+        self.failed: set[int] = set()
+        self.of_device: dict[int, Failure] = {}
+        self.ops = StructureOps(columns, self.fail)
+        self.tables: dict[str, Pool] = defaultdict(Pool)
+        self.folded: dict[str, tuple[Pool, Pool]] = defaultdict(lambda: (Pool(), Pool()))
+        self.example: dict[int, Pool] = defaultdict(Pool)
+        self.slot_owner: list[tuple[str, int]] = []
+        self.base = len(spec.definitions)
+        self.waiting_for = StructuralResults(spec, columns, self.ops, self.fail)
+        self.kinds = {f.name: self.kind(f) for f in spec.module.functions}
+        self.lists = MadeLists(self.base + len(self.slot_owner))
+        self.running: Kind | None = None
+        self.constant: dict[Operand, int] = {}
+        self.calling = spec.module.functions[0].span
+        self.watch = watch
+
+    def kind(self, function: Function) -> Kind:
+        args = function.region.args
+        slots = {}
+        for k in self.spec.slots[function.name]:
+            slots[k] = self.base + len(self.slot_owner)
+            self.slot_owner.append((function.name, k))
+        made = Kind(
+            function,
+            tuple(k for k, a in enumerate(args) if a in self.spec.on_host),
+            tuple(k for k, a in enumerate(args) if a in self.spec.on_device and a not in self.spec.columns),
+            slots,
+        )
+        if self.together and (counted := self.spec.counted.get(function.name)) is not None:
+            for k in sorted(counted.later):
+                made.handed_slots[k] = self.base + len(self.slot_owner)
+                self.slot_owner.append((function.name, ~k))
+        return made
+
+    # ---- the run
+
+    def run(self) -> Activations | None:
+        """None when some example failed: then `failed` names it, and the others are inspected anew without it."""
+        entry = self.kinds[self.spec.module.functions[0].name]
+        args = {k: self.roots[k][self.examples] for k in entry.host_args}
+        pointers = []
+        for k in entry.pointer_args:
+            source = self.spec.data[f"#argument{k}"]
+            pointers.append((source << SHIFT) | self.examples)
+        self.intern(entry, self.examples, list(args.values()), pointers, np.zeros(len(self.examples), np.int64))
+        while True:
+            waiting = [k for k in self.kinds.values() if k.pending]
+            if not waiting or self.watch.hopeless:
+                break
+            for kind in waiting:
+                if kind.pending:  # a failure may have emptied it
+                    self.execute(kind)
+        if self.foreseen is not None:
+            if self.failed:
+                raise UnforeseenError  # perhaps in what no call leads to
+            self.foreseen.check()
+        if self.failed:
+            return None
+        found = self.finish(entry)
+        return None if self.failed else found
+
+    def called(
+        self, kind: Kind, example: Ints, host: list[NDArray[Any]], given: Pointers, depth: Ints, turn: Ints | None
+    ) -> Ints:
+        """The activations that a call leads to: those that are foreseen, or else interned."""
+        if self.foreseen is not None:
+            if kind.count == 0 and (first := self.foreseen.first(kind, given)) is not None:
+                rows, examples, constant = first
+                self.constant |= constant
+                self.add(kind, examples, [rows], [], np.zeros(len(rows), np.int64), None)
+            if (known := self.foreseen.rows.get(kind.function.name)) is not None:
+                return known.of(host[0], given)
+        pointers = [np.full(len(example), p) if isinstance(p, int) else p for p in given]
+        return self.intern(kind, example, host, pointers, depth, turn)
+
+    def intern(
+        self,
+        kind: Kind,
+        example: Ints,
+        host: list[NDArray[Any]],
+        pointers: list[Ints],
+        depth: Ints,
+        turn: Ints | None = None,
+    ) -> Ints:
+        """The activations with these arguments, old or new; new ones wait to be executed. `depth`, `turn`: see
+        `Kind`."""
+        rows = len(example)
+        key = np.empty((rows, 1 + len(host) + len(pointers)), np.int64)
+        key[:, 0] = example
+        for k, column in enumerate([*host, *pointers], 1):
+            key[:, k] = self.ops.key(column)
+        ids, new = kind.known(key)
+        if new:
+            chosen = None if len(new) == rows else np.array(new)
+            self.add(kind, example, host, pointers, depth, chosen)
+            if turn is not None:
+                kind.turns.append(turn if chosen is None else turn[chosen])
+        return ids
+
+    def add(
+        self,
+        kind: Kind,
+        example: Ints,
+        host: list[NDArray[Any]],
+        pointers: list[Ints],
+        depth: Ints,
+        select: Ints | None,
+    ) -> Ints:
+        if select is not None:
+            example, depth = example[select], depth[select]
+            host, pointers = [h[select] for h in host], [p[select] for p in pointers]
+        ids = np.arange(kind.count, kind.count + len(example))
+        kind.count += len(example)
+        kind.pending.append((example, host, pointers))
+        kind.depths.append(depth)
+        self.watch.grown(kind, self.calling, self.fail)
+        return ids
+
+    def execute(self, kind: Kind) -> None:
+        pending, kind.pending = kind.pending, []
+        example = np.concatenate([p[0] for p in pending])
+        scope = Scope(len(example), example, constants=self.spec.module.constants)
+        scope.host.update({x: np.full(scope.rows, number) for x, number in self.spec.numbers.items()})
+        args = kind.function.region.args
+        for n, k in enumerate(kind.host_args):
+            scope.host[args[k]] = join([p[1][n] for p in pending])
+        for n, k in enumerate(kind.pointer_args):
+            if args[k] not in self.constant:
+                scope.pointer[args[k]] = join([p[2][n] for p in pending])
+        self.running = kind
+        self.limit(kind, scope)
+        failed, scope = len(self.failed), self.with_all_turns(kind, scope)
+        region = kind.function.region
+        self.region(region, self.spec.regions[kind.function.name], scope)
+        for k, result in enumerate(region.results):
+            if k in kind.slots:
+                kind.results[k].append(self.pointer(result, scope))
+            elif result in self.spec.on_host:
+                kind.host_results[k].append(scope.host_value(result))
+        if self.ahead is not None and len(self.failed) > failed:
+            raise UnforeseenError  # another turn, or another line, may be the first to fail
+        if self.failed:
+            self.drop_failed()
+
+    def with_all_turns(self, kind: Kind, scope: Scope) -> Scope:
+        """Where a loop counts, all turns behind those at hand. They go no further than where `watch` would look."""
+        self.ahead = None
+        counted, waits = self.spec.counted.get(kind.function.name), kind.function.waits
+        if counted is None or not self.together:
+            return scope
+        limits, watch = self.spec.limits, self.watch
+        turns = min(limits.turns, watch.long) - int(scope.host[TURN].max(initial=0)) if waits else limits.rows
+        for k in kind.handed_slots:
+            kind.handed[k].append(scope.pointer[kind.function.region.args[k]])
+        body = self.spec.regions[kind.function.name].arms[len(kind.function.region.body) - 1][0].space.index
+        first = self.example[body].size if body in self.example else 0
+        room = Room(min(limits.rows, watch.wide) - kind.count, turns, kind.count, first)
+        found = all_turns(kind, counted, scope, self.apply, room)
+        if found is None:
+            return scope
+        self.ahead = np.arange(kind.count, kind.count + found.rows - scope.rows)
+        kind.count += len(self.ahead)
+        return found
+
+    def limit(self, kind: Kind, scope: Scope) -> None:
+        """How many turns and calls have been before those at hand; an example that has had too many fails."""
+        limits, span = self.spec.limits, kind.function.span
+        scope.host[DEPTH], kind.depths = join(kind.depths), []
+        self.watch.gone(scope.host[DEPTH], scope.example, self.fail)
+        self.too_far(scope, scope.host[DEPTH] > limits.depth, "RecursionError", limits.deep, span)
+        if kind.function.waits:
+            scope.host[TURN], kind.turns = join(kind.turns), []
+            self.watch.gone(scope.host[TURN], scope.example, self.fail)
+            self.too_far(scope, scope.host[TURN] >= limits.turns, "RuntimeError", limits.late, span)
+
+    def too_far(self, scope: Scope, where: NDArray[np.bool_], kind: str, message: str, span: Span) -> None:
+        if where.any():
+            for e in scope.example[where].tolist():
+                self.of_device.setdefault(e, Failure(e, kind, message, span))
+            self.fail(scope.example[where])
+
+    def drop_failed(self) -> None:
+        """Examples that failed are not expanded further: they are planned alone, to name the first failure."""
+        failed = np.array(sorted(self.failed))
+        for kind in self.kinds.values():
+            live = [n for n, (example, *_) in enumerate(kind.pending) if not np.isin(example, failed).any()]
+            kind.pending = [kind.pending[n] for n in live]
+            kind.depths = [kind.depths[n] for n in live]
+            kind.turns = [kind.turns[n] for n in live] if kind.turns else []
+
+    def fail(self, example: Ints) -> None:
+        self.failed.update(example.tolist())
+
+    # ---- one region
+
+    def region(self, region: Region, spec: RegionSpec, scope: Scope) -> None:
+        first = self.example[spec.space.index].append(scope.example)
+        rows = np.arange(first, first + scope.rows)
+        for value, definition in spec.exports.items():
+            scope.pointer[value] = (definition << SHIFT) | rows
+        for n, instruction in enumerate(region.body):
+            match instruction:
+                case Apply():
+                    self.apply(instruction, scope)
+                case If():
+                    self.branch(instruction, spec.arms[n], scope)
+                case Call():
+                    self.call(instruction, scope)
+                case Map():
+                    self.comprehension(instruction, scope)
+                case For() | While():
+                    raise AssertionError("loops are functions by now")
+                case _:
+                    assert_never(instruction)
+        for table in spec.tables:
+            self.record(table, scope, rows)
+
+    def record(self, table: TableSpec, scope: Scope, rows: Ints) -> None:
+        if table.kind == "column":
+            values = scope.host_value(table.value)
+            self.check_width(table.value, values, scope.example)
+            self.tables[table.name].append(values)
+            return
+        if table.kind == "kept":
+            self.tables[table.name].append(scope.host_value(table.value))
+            return
+        pointers = self.pointer(table.value, scope)
+        if table.kind in ("pointer", "field"):
+            self.tables[table.name].append(pointers)
+            return
+        owners, lists = self.folded[table.name]
+        owners.append(rows)
+        lists.append(pointers)
+
+    def check_width(self, value: Operand, column: NDArray[Any], example: Ints) -> None:
+        """The ints of the host have 64 bits; an example whose int the device cannot hold fails."""
+        if not isinstance(value.type, Array) or not value.type.is_integer:
+            return
+        wrong = np.flatnonzero(column != column.astype(device_dtype(value.type)))
+        for e in example[wrong].tolist():
+            kind = device_dtype(value.type)
+            text = f"an int does not fit into the {kind} of the device; jax_enable_x64 makes it wider"
+            self.of_device.setdefault(e, Failure(e, "OverflowError", text, place_of(self.spec.module, value)))
+        self.fail(example[wrong])
+
+    def pointer(self, x: Operand, scope: Scope) -> Ints:
+        """Where `x` is, for every row of the scope. A uniform value that no gather reads has no definition."""
+        if x in self.spec.uniform:
+            return np.full(scope.rows, self.spec.uniform[x] << SHIFT)
+        if x in self.constant:
+            return np.full(scope.rows, self.constant[x])
+        found = scope.pointer_value(x) if isinstance(x, Value) else None
+        return np.full(scope.rows, -1) if found is None else found
+
+    def apply(self, instruction: Apply, scope: Scope) -> None:
+        op, xs = instruction.op, instruction.operands
+        result = instruction.results[0] if instruction.results else None
+        if result in self.spec.numbers:
+            return  # told, not computed
+        effect = op.name in ("check", "bounds")
+        on_host = effect or any(r in self.spec.on_host for r in instruction.results)
+        device = result is not None and result in self.spec.on_device and result not in self.spec.columns
+        if op.name in ("make", "adopt"):
+            if device and op.name == "adopt":
+                self.adopt(instruction, scope)
+            return  # the object that `make` makes is the row itself
+        if op.name == "pack_list":
+            self.packed_list(instruction, scope, on_host, device)
+            return
+        if isinstance(xs[0].type if xs else None, List) and xs[0].type.store is None:  # type: ignore[union-attr]
+            self.made_list(instruction, scope, on_host, device)
+            return
+        if on_host:
+            values = self.ops.apply(instruction, [scope.host_value(x) for x in xs], scope.example)
+            scope.host.update(zip(instruction.results, values, strict=True))
+        if device and op.name in ("load", "item"):
+            assert result is not None
+            column, rows = self.ops.locate(instruction, [scope.host_value(x) for x in xs], scope.example)
+            scope.pointer[result] = (np.int64(self.spec.data[column]) << SHIFT) | rows
+
+    def adopt(self, instruction: Apply, scope: Scope) -> None:
+        """An object of the examples, as a pointer to its row."""
+        assert self.spec.made is not None
+        (x,), (result,) = instruction.operands, instruction.results
+        assert isinstance(x.type, Ref)
+        definition = dict(self.spec.made.adopted)[x.type.store]
+        rows = scope.host_value(x)
+        scope.pointer[result] = np.where(rows >= 0, (np.int64(definition) << SHIFT) | rows, -1)
+
+    def packed_list(self, instruction: Apply, scope: Scope, on_host: bool, device: bool) -> None:
+        """A list of a fixed number of values; on the host, those that are computed there."""
+        xs, result = instruction.operands, instruction.results[0]
+        if device:
+            scope.pointer[result] = self.lists.pack([self.pointer(x, scope) for x in xs], scope.rows)
+        if on_host:
+            known = [isinstance(x, Literal) or x in self.spec.on_host for x in xs]
+            columns = [scope.host_value(x) if k else np.zeros(scope.rows) for x, k in zip(xs, known, strict=True)]
+            rows = [self.waiting_for.as_scalars(c, x.type) for c, x in zip(columns, xs, strict=True)]
+            scope.host[result] = as_column(list(zip(*rows, strict=True)) if rows else [()] * scope.rows)
+
+    def made_list(self, instruction: Apply, scope: Scope, on_host: bool, device: bool) -> None:
+        """`length`, `item` and `flatten` of a list that the program made (`reduce` reads it through a table)."""
+        op, xs = instruction.op, instruction.operands
+        if on_host:
+            operands = [scope.host_value(x) for x in xs]
+            scope.host[instruction.results[0]] = self.waiting_for.list_operation(instruction, operands, scope.example)
+        if not device or op.name == "reduce":
+            return
+        lists = self.pointer(xs[0], scope)
+        if op.name == "flatten":
+            scope.pointer[instruction.results[0]] = self.lists.flatten(lists, scope.example)
+        if op.name == "item":
+            scope.pointer[instruction.results[0]] = self.lists.item(lists, scope.host_value(xs[1]), scope.example)
+
+    def branch(self, instruction: If, arms: tuple[RegionSpec, RegionSpec], scope: Scope) -> None:
+        condition = scope.host_value(instruction.condition).astype(bool)
+        parts = []
+        for chosen, region, spec in (
+            (np.flatnonzero(condition), instruction.then, arms[0]),
+            (np.flatnonzero(~condition), instruction.orelse, arms[1]),
+        ):
+            if len(chosen):
+                inner = Scope(len(chosen), scope.example[chosen], scope, chosen)
+                self.region(region, spec, inner)
+                parts.append((chosen, inner, region))
+        for k, result in enumerate(instruction.results):
+            if result in self.spec.on_host:
+                pieces = [(c, s.host_value(r.results[k])) for c, s, r in parts]
+                scope.host[result] = merge(scope.rows, pieces)
+            if result in self.spec.on_device and result not in self.spec.columns:
+                pieces = [(c, self.pointer(r.results[k], s)) for c, s, r in parts]
+                scope.pointer[result] = merge(scope.rows, pieces)
+
+    def arguments(self, call: Call, scope: Scope) -> tuple[list[NDArray[Any]], list[Ints]]:
+        host = [scope.host_value(call.operands[k]) for k in self.kinds[call.callee].host_args]
+        return host, [self.pointer(call.operands[k], scope) for k in self.kinds[call.callee].pointer_args]
+
+    def call(self, instruction: Call, scope: Scope) -> None:
+        kind = self.kinds[instruction.callee]
+        host = [scope.host_value(instruction.operands[k]) for k in kind.host_args]
+        given = [instruction.operands[k] for k in kind.pointer_args]
+        pointers = [self.constant[x] if x in self.constant else self.pointer(x, scope) for x in given]
+        self.calling, turn = instruction.span, None
+        if kind.function.waits:
+            turn = scope.host_value(TURN) + 1 if kind is self.running else np.zeros(scope.rows, np.int64)
+        depth = scope.host_value(DEPTH) + (not kind.function.is_loop)
+        if kind is self.running and self.ahead is not None:
+            ids = self.ahead
+            for k, pool in kind.handed.items():
+                pool.append(self.pointer(instruction.operands[k], scope))
+        else:
+            ids = self.called(kind, scope.example, host, pointers, depth, turn)
+        for k, slot in kind.slots.items():
+            scope.pointer[instruction.results[k]] = (slot << SHIFT) | ids
+        wanted = [k for k, r in enumerate(instruction.results) if r in self.spec.on_host]
+        if wanted:
+            found = self.waiting_for.results(kind.function, kind.host_args, host, scope.example)
+            columns = self.waiting_for.columns_of(instruction, wanted, found)
+            scope.host.update((instruction.results[k], c) for k, c in zip(wanted, columns, strict=True))
+
+    def comprehension(self, instruction: Map, scope: Scope) -> None:
+        count = np.maximum(scope.host_value(instruction.count), 0)
+        which = np.repeat(np.arange(scope.rows), count)
+        inner = Scope(len(which), scope.example[which], scope, which)
+        first = np.cumsum(count) - count
+        inner.host[instruction.body.args[0]] = np.arange(len(which)) - np.repeat(first, count)
+        call = instruction.body.body[0]
+        assert isinstance(call, Call)
+        kind = self.kinds[call.callee]
+        host, pointers = self.arguments(call, inner)
+        listed = [k for k, r in enumerate(instruction.results) if r in self.spec.on_host]
+        if listed or instruction.filtered:
+            found = self.waiting_for.results(kind.function, kind.host_args, host, inner.example)
+            lists = self.waiting_for.lists_of(instruction, listed, found, which, scope.rows)
+            scope.host.update((instruction.results[k], c) for k, c in zip(listed, lists, strict=True))
+            if instruction.filtered:
+                kept = np.flatnonzero(self.waiting_for.flags(call, found))
+                count = np.bincount(which[kept], minlength=scope.rows)
+                first = np.cumsum(count) - count
+                inner = Scope(len(kept), inner.example[kept], inner, kept)
+                host, pointers = self.arguments(call, inner)
+        self.calling = instruction.span
+        depth = inner.host_value(DEPTH)
+        ids = self.add(kind, inner.example, host, pointers, depth, None) if inner.rows else np.zeros(0, np.int64)
+        for k, result in enumerate(instruction.results):
+            slot = kind.slots.get(k + instruction.filtered, -1)
+            scope.pointer[result] = self.lists.runs((slot << SHIFT) | ids, first, count)
+
+    # ---- the end
+
+    def finish(self, entry: Kind) -> Activations:
+        resolve = self.resolver()
+        self.fail(np.concatenate([resolve.cyclic, *resolve.outside]))
+        tables = {name: pool.array() for name, pool in self.tables.items()}
+        pointers = {t.name for _, t in self.spec.region_tables() if t.kind == "pointer"}
+        for name in pointers & tables.keys():
+            tables[name] = resolve(tables[name])
+        elements = {}
+        for name, (owners, lists) in self.folded.items():
+            which, found = resolve.expand(lists.array())
+            elements[name] = owners.array()[which], found
+        example = {space: pool.array() for space, pool in self.example.items()}
+        outgoing = Outgoing(resolve, self.waiting_for.as_column)
+        made = self.spec.made
+        if made is not None:
+            outgoing.number(made, example, self.columns)
+            outgoing.fields(made, self.spec.outputs, tables)
+        rows = len(self.examples)
+        for k in range(len(entry.function.region.results)):
+            table = self.spec.outputs[k]
+            if table.is_pointed:
+                held: NDArray[Any] = (np.int64(entry.slots[k]) << SHIFT) | np.arange(rows)
+            else:
+                held = entry.host_results[k].array()[:rows]
+            outgoing.put(k, table, self.examples, held, self.columns.count)
+        elements |= outgoing.elements
+        return Activations(example, tables, elements, outgoing.values, outgoing.lengths, outgoing.starts)
+
+    def resolver(self) -> Resolver:
+        """Follows result slots, and what lies in lists, to what they hold."""
+        slots, examples = [], []
+        for name, k in self.slot_owner:
+            kind = self.kinds[name]
+            known = self.example[self.spec.regions[name].space.index].array()
+            examples.append(known if len(known) == kind.count else np.full(kind.count, -1))
+            pools = kind.results if k >= 0 else kind.handed
+            held = pools[max(k, ~k)].array() if max(k, ~k) in pools else np.zeros(0, np.int64)
+            slots.append(held if len(held) == kind.count else np.full(kind.count, -1))
+        return Resolver(self.base, slots, examples, self.lists)
+
+
+def inspect(
+    spec: PlanSpec, columns: Columns, roots: Sequence[NDArray[Any]], examples: Ints, watch: Watch
+) -> tuple[Inspection, Activations | None]:
+    """Inspect some examples: by what they foretell where that is so, with all turns of a loop at once where none of
+    them fails; see `Inspection.run`."""
+    foreseen = Foreseen(columns, examples)
+    if foreseen.told:
+        with suppress(UnforeseenError):
+            inspection = Inspection(spec, columns, roots, examples, watch, foreseen)
+            return inspection, inspection.run()
+    with suppress(UnforeseenError):
+        inspection = Inspection(spec, columns, roots, examples, watch)
+        return inspection, inspection.run()
+    inspection = Inspection(spec, columns, roots, examples, watch, together=False)
+    return inspection, inspection.run()

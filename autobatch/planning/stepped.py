@@ -1,0 +1,259 @@
+"""Binding by steps: what `bind.py` does by NumPy, as steps for a machine (`steps.py`).
+
+    opening     LENGTHS  CUT ...  DISTINCT ...  READ ...       how many rows each space has, which choose the size class
+    rest        SORT  PLACE ...  GATHER ...  WINDOWS ...       all tables, for one signature
+
+Steps are written once for a data set, the rest once for each signature.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autobatch.data.tables import UNIFORM, Signature, window_widths
+from autobatch.planning.binding import Binding, Folded, Pointers
+from autobatch.planning.own_arrays import Values, own_arrays
+from autobatch.planning.plan import DataPlan, Share, counts_of_lists
+from autobatch.planning.size_classes import SizeClass, Usual
+from autobatch.planning.steps import FULL, NONE, Machine, Op, State, Steps, Writer, address_of
+from autobatch.planning.windows import bits, numbers_of_windows
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Order:
+    """Registers: the rows of an order, and where each row of its space lies among them. NONE: all rows as they are."""
+
+    rows: int
+    place: int
+
+
+class Opening:
+    """The steps up to the counts of rows. `counted`: the register of each space that is as long; `spaces`: the spaces
+    of the stock that tell for others."""
+
+    def __init__(self, binding: Binding, share: Share) -> None:
+        self.b, self.request = binding, binding.request
+        w = self.writer = Writer()
+        stock = binding.stock
+        w.put(Op.LENGTHS, address_of(stock.starts), len(stock.starts), stock.count)
+        self.tables = [self.cut(table) for table in range(len(stock.size))]
+        self.distinct = {space: self.distinct_of(table, share) for space, table in binding.distinct.items()}
+        self.equal = {space: self.distinct_of(table, share) for space, table in binding.equal.items()}
+        self.read = {f.request.elements: self.elements_read(f) for f in binding.folds if self.space_of(f) in self.equal}
+        firsts = {space: first for found in (self.equal, self.distinct) for space, first in found.items()}
+        self.counted = {**firsts, **self.read}
+        self.steps = w.written()
+        self.rests: dict[Signature, Rest] = {}
+
+    def cut(self, table: int) -> int:
+        stock = self.b.stock
+        space, target = stock.space_of(table), stock.target_of(table)
+        held, row = stock.held(table)
+        return self.writer.make(Op.CUT, address_of(held, row), address_of(stock.starts, space), space, target)
+
+    def distinct_of(self, table: int, share: Share) -> int:
+        """The register of the distinct rows; the next one says which of them each row equals."""
+        stock = self.b.stock
+        space = stock.space_of(table) if share == "example" else -1
+        return self.writer.make(Op.DISTINCT, self.tables[table], stock.size[table], space, registers=2)
+
+    def space_of(self, fold: Folded) -> int:
+        """The space whose rows read the runs of a fold."""
+        return self.request.orders[fold.request.order].space
+
+    def elements_read(self, fold: Folded) -> int:
+        first = self.equal[self.space_of(fold)]
+        return self.writer.make(Op.READ, self.tables[fold.owner], first, first + 1)
+
+    def counts(self, state: State, plan: DataPlan) -> dict[int, int]:
+        """The rows of each space that are computed."""
+        totals = state.totals(plan.count)
+        counts = {space: totals[number] for space, number in self.b.space.items()}
+        counts.update((space, state.length(register)) for space, register in self.counted.items())
+        return counts | counts_of_lists(plan)
+
+    def rest(self, signature: Signature) -> Rest:
+        if signature not in self.rests:
+            self.rests[signature] = Rest(self, signature)
+        return self.rests[signature]
+
+
+class Rest:
+    """The steps for one signature, and how long the integers are."""
+
+    def __init__(self, opening: Opening, signature: Signature) -> None:
+        self.o, self.b, self.request, self.signature = opening, opening.b, opening.request, signature
+        self.tables, self.read = opening.tables, opening.read
+        self.places, self.size = self.b.layout(signature)
+        self.w = Writer(opening.writer.registers)
+        self.kept: list[Ints] = []
+        """Arrays that steps have the address of."""
+        self.joined: dict[int, int] = {}
+        self.orders = {n: self.order(n) for n in self.b.orders}
+        for name, table, order in self.b.columns:
+            self.gather(name, self.tables[table], self.rows_of_column(order))
+        for d in self.request.distinct:
+            for reader in d.readers:
+                self.gather(f"spread{d.space}@{reader}", opening.distinct[d.space] + 1, self.orders[reader].rows)
+        for g in self.b.gathers:
+            for name in g.names:
+                self.index(name, g.pointers, self.orders[g.order].rows)
+        for f in self.b.folds:
+            self.fold(f)
+        for to, origin in self.request.permutations:
+            self.permutation(to, origin)
+        for n, loop in enumerate(self.request.loops):
+            self.loop(n, loop.tasks, loop.costs)
+        self.steps = self.w.written()
+        self.registers = self.w.registers
+
+    # ---- orders
+
+    def order(self, n: int) -> Order:
+        space = self.request.orders[n].space
+        first, which = (self.o.equal[space], self.o.equal[space] + 1) if space in self.o.equal else (NONE, NONE)
+        if n not in self.b.level:
+            return Order(first, which)
+        number, rows = self.b.space[space], first
+        folds = [f for f in self.b.folds if f.request.order == n]
+        if folds:
+            lengths = self.w.make(Op.COUNT, self.tables[folds[0].owner], number, 0)
+            for f in folds[1:]:
+                self.w.put(Op.COUNT, lengths, self.tables[f.owner], number, 1)
+            rows = self.w.make(Op.SORT, lengths, rows)
+        rows = self.w.make(Op.SORT, self.tables[self.b.level[n]], rows)
+        return Order(rows, self.w.make(Op.PLACE, rows, first, which, number))
+
+    def rows_of_column(self, order: int) -> int:
+        space = self.request.orders[order].space
+        return self.o.distinct.get(space, self.orders[order].rows)
+
+    def place(self, order: int) -> int:
+        """Where each row lies that pointers to an order count."""
+        space = self.request.orders[order].space
+        return self.o.distinct[space] + 1 if space in self.o.distinct else self.orders[order].place
+
+    # ---- tables
+
+    def gather(self, name: str, table: int, rows: int, place: int = NONE, offset: int = 0) -> None:
+        start, room = self.places[name]
+        self.w.put(Op.GATHER, start, room, 1, table, rows, place, offset)
+
+    def permutation(self, to: int, origin: int) -> None:
+        rows, place = self.orders[to].rows, self.orders[origin].place
+        if rows == NONE:
+            rows = self.w.make(Op.ALL, self.b.space[self.request.orders[to].space])
+        self.gather(f"perm{to}<{origin}", NONE, rows, place)
+
+    def members(self, pointers: Pointers) -> list[tuple[int, int]]:
+        return pointers.members_in(self.request, self.signature.capacity)
+
+    def index(self, name: str, pointers: Pointers, rows: int) -> None:
+        """For each of the rows: the position in the array that is gathered from."""
+        table = self.tables[pointers.table]
+        if pointers.joined is not None:
+            if pointers.array not in self.joined:
+                self.joined[pointers.array] = self.positions_of_joined(pointers, pointers.joined)
+            self.gather(name, table, rows, self.joined[pointers.array])
+            return
+        ((member, offset),) = self.members(pointers)
+        if member == UNIFORM:
+            self.w.put(Op.FILL, *self.places[name], rows if rows != NONE else table, offset)
+        else:
+            self.gather(name, table, rows, self.place(member), offset)
+
+    def positions_of_joined(self, pointers: Pointers, joined: int) -> int:
+        found = self.w.make(Op.JOIN, joined, registers=2)
+        for (member, offset), space in zip(self.members(pointers), pointers.spaces, strict=True):
+            place = NONE if member == UNIFORM else self.place(member)
+            self.w.put(Op.MEMBER, found, space, place, offset, member == UNIFORM)
+        return found
+
+    def fold(self, fold: Folded) -> None:
+        f = fold.request
+        name, position = f"{f.name}@{f.order}", self.orders[f.order].place
+        owner = self.tables[fold.owner]
+        rows = self.read.get(f.elements, NONE)  # the elements, in the order of the rows that read them
+        at = owner if position == NONE else self.w.make(Op.MAP, position, owner)
+        if position != NONE or not fold.in_order:
+            rows = self.w.make(Op.SORT, at, rows)
+        start, room = self.places[f"{name}.start"]
+        self.w.put(Op.STARTS, start, room, at, rows)
+        self.index(f"{name}.index", fold.pointers, rows)
+        self.gather(f"{name}.owner", at, rows)
+        for k, weight in enumerate(fold.weights):
+            start, room = self.places[f"{name}.weight"]
+            self.w.put(Op.GATHER, start + k, room, len(fold.weights), self.tables[weight], rows, NONE, 0)
+
+    # ---- loops
+
+    def loop(self, n: int, tasks: tuple[int, ...], costs: tuple[tuple[float, ...], ...]) -> None:
+        """The windows of one level loop."""
+        levels = [(self.tables[self.b.level[task]], self.orders[task].rows) for task in tasks]
+        deepest = self.w.make(Op.DEEPEST, *levels[0], 0)
+        for level in levels[1:]:
+            self.w.put(Op.DEEPEST, deepest, *level, 1)
+        self.w.put(Op.NUMBER, self.places["levels"][0] + n, deepest)
+        for task, cost, level in zip(tasks, costs, levels, strict=True):
+            name = f"loop{n}.{task}"
+            rows = self.w.make(Op.LEVELS, *self.places[f"{name}.end"], *level, deepest)
+            widths = window_widths(self.request, self.signature, task)
+            of = dict(zip(self.request.widths, cost, strict=True))
+            width, table = numbers_of_windows(widths, tuple(of[w] for w in widths))
+            self.kept += [width, table]
+            words, room = self.places[f"{name}.windows"]
+            firsts, _ = self.places[f"{name}.firsts"]
+            kinds = len(widths)
+            addresses = address_of(table), address_of(width)
+            self.w.put(Op.WINDOWS, rows, *addresses, kinds, bits(kinds), words, room, firsts)
+
+
+class SteppedBinder:
+    """Binds one minibatch. The machine has taken the opening steps when it is made."""
+
+    def __init__(self, binding: Binding, plan: DataPlan, chosen: Ints, machine: Machine) -> None:
+        self.b, self.plan, self.machine = binding, plan, machine
+        self.chosen = np.ascontiguousarray(chosen, np.int64)
+        if plan.share not in binding.openings:
+            binding.openings[plan.share] = Opening(binding, plan.share)
+        self.opening: Opening = binding.openings[plan.share]
+        self.state = State.of(self.opening.writer.registers)
+        self.nothing = np.zeros(0, np.int32)
+        while not self.open():
+            self.state.grow()
+        self.counts = self.opening.counts(self.state, plan)
+
+    def open(self) -> bool:
+        """Take the opening steps; False where the arena is full."""
+        return self.take(self.opening.steps, self.nothing)
+
+    def take(self, steps: Steps, out: NDArray[np.int32]) -> bool:
+        status = self.machine(steps, self.state, self.chosen, out)
+        assert status in (0, FULL), "a table is longer than its room"
+        return status == 0
+
+    def close(self) -> None:
+        self.state.give_back()
+
+    def bind(self, size_class: SizeClass, usual: Usual | None) -> tuple[dict[str, Values], Signature]:
+        signature = Signature.of(self.plan.request, self.plan.count, size_class(self.counts, usual))
+        rest = self.rest = self.opening.rest(signature)
+        self.state.more(rest.registers)
+        out = np.zeros(rest.size, np.int32)
+        while not self.take(rest.steps, out):
+            self.state.grow()
+            while not self.open():
+                self.state.grow()
+        start, _ = rest.places["counts"]
+        out[start : start + len(self.counts)] = [self.counts[s] for s in range(self.plan.request.spaces)]
+        return {"integers": out, **own_arrays(self.plan, signature, self.column)}, signature
+
+    def column(self, values: Values, order: int) -> Values:
+        """A column in the order of some rows; of distinct ones, where each stands first."""
+        rows = self.rest.rows_of_column(order)
+        return values if rows == NONE else values.take(self.state.vector(rows))
