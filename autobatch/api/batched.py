@@ -21,25 +21,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
-from autobatch.backends.interface import Place
+from autobatch.backends.interface import Placement
 from autobatch.call import called_back, native, on_gpu, plain, transfer
-from autobatch.call.arguments import Bound, Entries, Slot, bind, positions_of, read_axes
+from autobatch.call.arguments import ArgumentSlot, AxisEntries, BoundArguments, bind, positions_of, read_axes
 from autobatch.call.batches.batch import Batch
-from autobatch.call.batches.data import Examples, Known, fixed_by, gather
+from autobatch.call.batches.data import Examples, KnownTypes, fixed_by, gather
 from autobatch.call.batches.groups import Group
 from autobatch.call.batches.pack_arguments import bound_to_pack
 from autobatch.call.batches.packing import Declared
 from autobatch.call.exporting import PLATFORMS, Calling
 from autobatch.call.grouped import GroupedBatch, whole_arrays
 from autobatch.call.inspection import Lowered, LoweredGroups, Parts, lowered
-from autobatch.call.linear import Collected, Leaf, Tree
+from autobatch.call.linear import Collected, LinearCall, Tree
 from autobatch.call.prepared import Prepared
 from autobatch.call.ready import NOTHING
 from autobatch.call.shapes import ByShape, RaggedRefused
 from autobatch.call.sharing import Sharing
 from autobatch.call.specialisations import Request, Specialisations, Way
-from autobatch.call.specialise import Program
-from autobatch.call.tracing.calling import Asked, is_traced
+from autobatch.call.specialise import SpecialisedProgram
+from autobatch.call.tracing.calling import TraceRequest, is_traced
 from autobatch.call.tracing.calls import Traced
 from autobatch.call.warm import MISS, RUN, Warm
 from autobatch.common.cache import CacheInfo, Key
@@ -97,7 +97,7 @@ class Batched(Generic[P, R]):
         unknown = settings.static - set(self._signature.parameters)
         if unknown:
             raise BatchError(f"{self._name}: static names {', '.join(sorted(unknown))}, which is no parameter")
-        self._known = Known()
+        self._known = KnownTypes()
         self._cache = Specialisations(self._name)
         self.warm: defaultdict[Any, Warm] = defaultdict(Warm)  # calls, and gradients by what they are by
         self.room = self._cache.room
@@ -155,7 +155,7 @@ class Batched(Generic[P, R]):
             return bound.slots[0].values.plan(self)  # type: ignore[no-any-return]
         wanted = self._declared if like is None else fixed_by(like)
 
-        def packed(part: Bound) -> Batch:
+        def packed(part: BoundArguments) -> Batch:
             found = gather(self._name, part.slots, self._known, wanted, self.planner, grow=False)
             return Batch(found.on_host()).plan(self)
 
@@ -214,7 +214,7 @@ class Batched(Generic[P, R]):
         self._is_method = not self._is_static
 
     @functools.cached_property
-    def _entries(self) -> Entries:
+    def _entries(self) -> AxisEntries:
         """`in_axes` by parameter."""
         return read_axes(self.settings.in_axes, self._signature, self._name, self._is_method)
 
@@ -267,7 +267,7 @@ class Batched(Generic[P, R]):
         """The options that a call sees here and now: those of `batched`, of the context, of the process."""
         return self.room.in_options(current(self.settings.options))
 
-    def _by_shape(self, call: Callable[[Bound], Any], chosen: Options | None = None) -> ByShape:
+    def _by_shape(self, call: Callable[[BoundArguments], Any], chosen: Options | None = None) -> ByShape:
         """`call` for batches whose examples may differ in shape."""
         return ByShape(self._name, call, self._known, (chosen or self.options()).shape_groups)
 
@@ -281,21 +281,21 @@ class Batched(Generic[P, R]):
         reasons = self._known.needs_whole(group.schema, group.width)
         return whole_arrays(group, reasons, self.options().shape_groups) if reasons else batch
 
-    def bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Bound:
+    def bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> BoundArguments:
         """The arguments of a call by parameter, `self` among them."""
         given = (*self._receiver, *args)
         if self.settings.backend in ("auto", "cuda"):
             given, kwargs = on_gpu.for_backend(*self._backend(self.options()), given, kwargs)
         return bind(self._name, self._signature, self._entries, self.settings.static, given, kwargs, self._positions)
 
-    def programs(self, bound: Bound, moving: bool, runs: bool = False) -> Tree:
+    def programs(self, bound: BoundArguments, moving: bool, runs: bool = False) -> Tree:
         """The programs of a call, for its derivatives. `moving`: by batched arguments too; `runs`: machine code has the
         derivative, if it has one."""
         chosen = self.options()
 
-        def prepared(part: Bound) -> Leaf:
+        def prepared(part: BoundArguments) -> LinearCall:
             found = self.prepare(part, chosen, runs, moving, derives=True).growing()
-            return Leaf(found, part)
+            return LinearCall(found, part)
 
         by_shape = Collected(self._name, prepared, self._known, chosen.shape_groups)
         by_shape.out_axes, by_shape.masks = self.settings.out_axes, self.settings.on_error == "mask"
@@ -329,7 +329,7 @@ class Batched(Generic[P, R]):
         asked = self.settings.backend if self.settings.backend != "auto" else chosen.backend
         return asked, "xla" if asked == "auto" else asked
 
-    def _prepare_apart(self, bound: Bound, runs: bool) -> Parts:
+    def _prepare_apart(self, bound: BoundArguments, runs: bool) -> Parts:
         """As `prepare`, for each group of examples of one shape, with the numbers of its examples."""
         by_shape = self._by_shape(lambda part: self.prepare(part, runs=runs))
         by_shape.apart = True
@@ -337,7 +337,7 @@ class Batched(Generic[P, R]):
 
     def prepare(
         self,
-        bound: Bound,
+        bound: BoundArguments,
         chosen: Options | None = None,
         runs: bool = False,
         moving: bool = False,
@@ -354,7 +354,7 @@ class Batched(Generic[P, R]):
                 raise
             return found
 
-    def _prepared(self, bound: Bound, chosen: Options, runs: bool, moving: bool, derives: bool) -> Prepared:
+    def _prepared(self, bound: BoundArguments, chosen: Options, runs: bool, moving: bool, derives: bool) -> Prepared:
         """As `prepare`, by XLA where JAX traces the arguments."""
         refused: Exception | None = None
         if not (chosen.trace and self._traces.knows(bound)):
@@ -369,10 +369,10 @@ class Batched(Generic[P, R]):
         settings = replace(self.settings, in_axes=(None, 0), static=frozenset())
         over, examples = functools.partial(Batched, settings=settings), functools.partial(self._examples, bound)
         return self._traces.call(
-            Asked(self, bound, refused, chosen, runs and not moving, derives, over, examples), moving
+            TraceRequest(self, bound, refused, chosen, runs and not moving, derives, over, examples), moving
         )
 
-    def _called_back(self, bound: Bound, chosen: Options, moving: bool, refused: Exception) -> Prepared | None:
+    def _called_back(self, bound: BoundArguments, chosen: Options, moving: bool, refused: Exception) -> Prepared | None:
         """A call that JAX traces, as machine code that XLA calls, where there is any: XLA has no form for it, or would
         have to know the examples."""
         traced = is_traced(bound) or native.shares_traced(bound)
@@ -385,7 +385,7 @@ class Batched(Generic[P, R]):
             return None
         return replace(found, called_back=refused) if called_back.fits(found.program) else None
 
-    def _examples(self, bound: Bound) -> Examples:
+    def _examples(self, bound: BoundArguments) -> Examples:
         """The batched arguments of a call, packed."""
         return gather(self._name, bound.slots, self._known, self._declared, self.planner)
 
@@ -394,7 +394,7 @@ class Batched(Generic[P, R]):
         self._known.learn(schema, 1)
 
     def _compiled(
-        self, bound: Bound, chosen: Options, runs: bool, moving: bool, derives: bool, traced: bool = False
+        self, bound: BoundArguments, chosen: Options, runs: bool, moving: bool, derives: bool, traced: bool = False
     ) -> Prepared:
         """As `prepare`, for what compiles. `traced`: machine code may read what JAX traces."""
         settings = self.settings
@@ -454,24 +454,24 @@ class Batched(Generic[P, R]):
         if operands is not None and examples.kept and examples.group is not None:
             examples.group.mark(self.planner)  # what needs plans later finds them with it
         held = (program, examples, shared, ready, settings.out_axes, chosen.check_plans, operands)
-        place = Place(chosen.threads, chosen.stream)
+        place = Placement(chosen.threads, chosen.stream)
         return Prepared(self._name, *held, place, by_xla if is_free else None, packed=packed, use=backend)
 
     def _call_compiled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], run: Run, runs: bool = False) -> Any:
         """A call that `run` runs, for each group. `runs`: as in `prepare`."""
         return self._run(self.bound(args, kwargs), run, runs)
 
-    def _run(self, bound: Bound, run: Run, runs: bool) -> Any:
+    def _run(self, bound: BoundArguments, run: Run, runs: bool) -> Any:
         chosen = self.options()
         by_shape = self._by_shape(lambda part: run(self.prepare(part, chosen, runs)), chosen)
         by_shape.out_axes, by_shape.masks = self.settings.out_axes, self.settings.on_error == "mask"
         return plain.in_words(self.__wrapped__, bound, by_shape.run)
 
-    def specialisations_for(self, group: Group) -> tuple[Program, ...]:
+    def specialisations_for(self, group: Group) -> tuple[SpecialisedProgram, ...]:
         """The programs that this function has for such examples; batches are planned for all of them."""
         return (*self._cache.for_group(group), *self._traces.for_group(group))
 
-    def _declared(self, slot: Slot) -> Declared:
+    def _declared(self, slot: ArgumentSlot) -> Declared:
         """What the annotation of the parameter that a slot is says; None where there is none."""
         try:
             hints = typing.get_type_hints(self.__wrapped__)

@@ -21,10 +21,10 @@ import numpy as np
 from autobatch.api import traced
 from autobatch.api.batched import Batched
 from autobatch.call import linear, plain
-from autobatch.call.arguments import Bound, Form, Raw, Slot, describe, fill, is_array, one_level, parts
+from autobatch.call.arguments import ArgumentSlot, BoundArguments, Form, Raw, describe, fill, is_array, one_level, parts
 from autobatch.call.batches.batch import Batch
 from autobatch.call.gradients import has_derivative
-from autobatch.call.linear import Leaf, Linear, Tree
+from autobatch.call.linear import Linear, LinearCall, Tree
 from autobatch.call.prepared import Prepared
 from autobatch.call.selection import Selection, count_floats, select
 from autobatch.call.warm import MISS
@@ -166,11 +166,11 @@ def _reverse(
 
     def of_traced(prepared: Prepared, args: tuple[Any, ...]) -> Any:
         selection = _select(batched, batched.bound(args, {}), chosen, len(args))
-        return gradient(Leaf(prepared, selection.bound), selection)
+        return gradient(LinearCall(prepared, selection.bound), selection)
 
     def run() -> Any:
         tree = batched.programs(selection.bound, bool(selection.slots), True)
-        if not simple or not isinstance(tree, Leaf):
+        if not simple or not isinstance(tree, LinearCall):
             return gradient(tree, selection)
         seen, here = batched.warm[asked], (args, selection.bound, batched.options())
         staged = seen.staged(*here, tree.given, of_traced, asked, ordered=True)
@@ -336,7 +336,7 @@ def _positions(argnums: Argnums, args: Sequence[Any], what: str) -> tuple[int, .
     return tuple(int(k) % len(args) for k in given)
 
 
-def _forms(f: Batched[..., Any], bound: Bound, chosen: Sequence[int], count: int) -> list[Form]:
+def _forms(f: Batched[..., Any], bound: BoundArguments, chosen: Sequence[int], count: int) -> list[Form]:
     """The positional arguments of a call as they were bound."""
     found: list[Form] = []
     for name, form in bound.forms.items():
@@ -349,13 +349,13 @@ def _forms(f: Batched[..., Any], bound: Bound, chosen: Sequence[int], count: int
     return [given[k] for k in chosen]
 
 
-def _parameter(f: Batched[..., Any], bound: Bound, position: int) -> str | None:
+def _parameter(f: Batched[..., Any], bound: BoundArguments, position: int) -> str | None:
     """The name of the parameter of a positional argument; None for one of `*args`."""
     names = list(bound.signature.parameters.values())[f.arguments_before + position :]
     return names[0].name if names and names[0].kind is not names[0].VAR_POSITIONAL else None
 
 
-def _select(f: Batched[..., Any], bound: Bound, chosen: Sequence[int], count: int) -> Selection:
+def _select(f: Batched[..., Any], bound: BoundArguments, chosen: Sequence[int], count: int) -> Selection:
     return select(bound, lambda found: _forms(f, found, chosen, count))
 
 
@@ -363,7 +363,7 @@ def _holds_floats(selection: Selection, form: Form) -> bool:
     """Is there anything in an argument to differentiate by?"""
     if selection.shared_in(form):
         return True
-    for slot in parts(form, Slot):
+    for slot in parts(form, ArgumentSlot):
         if slot.kind == "list":
             return True  # known when it is packed; a list without floats has a Batch of None
         if slot.kind == "batch" and slot.values.floats():

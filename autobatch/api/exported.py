@@ -21,23 +21,23 @@ from jax import export as jax_export
 
 from autobatch.backends.llvm.binding.machine import binding_machine
 from autobatch.call import artifact, transfer
-from autobatch.call.arguments import Bound, Entries, Raw, Slot, bind, form_key, order_of, parts
+from autobatch.call.arguments import ArgumentSlot, AxisEntries, BoundArguments, Raw, bind, form_key, order_of, parts
 from autobatch.call.artifact import Description
 from autobatch.call.batches.batch import Batch
-from autobatch.call.batches.data import Component, Examples, Known, gather
+from autobatch.call.batches.data import Component, Examples, KnownTypes, gather
 from autobatch.call.batches.groups import Group
 from autobatch.call.exporting import portable
 from autobatch.call.prepared import Prepared
 from autobatch.call.sharing import Sharing
-from autobatch.call.specialise import Program
+from autobatch.call.specialise import SpecialisedProgram
 from autobatch.common.cache import Key
 from autobatch.compiler import pipeline
 from autobatch.compiler.computed import ArrayResult, RaggedResult, StructureResult
-from autobatch.compiler.stored import Facts
+from autobatch.compiler.stored import ProgramFacts
 from autobatch.data.spec import PlanSpec
 from autobatch.data.tables import Signature
 from autobatch.errors import BatchError, PlanError, TargetError, entry
-from autobatch.frontend import Lowered
+from autobatch.frontend import LoweredModule
 from autobatch.ir.core import Function, Literal, Module, Region
 from autobatch.ir.types import BOOL
 from autobatch.options import Options, current
@@ -47,15 +47,17 @@ from autobatch.planning.plan import DataPlan
 from autobatch.planning.size_classes import Usual
 
 
-class _Planning(pipeline.Program):
+class _Planning(pipeline.CompiledProgram):
     """A compiled program of which nothing is left but what plans examples, for one size class."""
 
     def __init__(self, d: Description) -> None:
         results = tuple(Literal(False, BOOL) for _ in range(d.count))
         entry = Function("entry", Region((), d.tags, results))
-        self.lowered = Lowered(Module((entry,)), d.result, (), (), made=d.made)
+        self.lowered = LoweredModule(Module((entry,)), d.result, (), (), made=d.made)
         asks = d.arguments.asks_numpy
-        self.facts = Facts(d.result, (), tuple(r.type for r in results), d.sites, asks, lists=d.lists, heaps=d.heaps)
+        self.facts = ProgramFacts(
+            d.result, (), tuple(r.type for r in results), d.sites, asks, lists=d.lists, heaps=d.heaps
+        )
         self.options, self.masks, self.sites, self.native = current(), d.masks, d.sites, None
         self._schema, self._held, self._signature, self._name = d.schema, d.spec, d.signature, d.name
         self.__dict__["_request"] = d.request  # what a cached property would make of the schedule
@@ -110,13 +112,13 @@ class Exported:
         self._planner = _Planner(self)
         compiled = _Planning(d)
         key = Key("", (), d.arguments.types, d.schema, "xla", "mask" if d.masks else "raise", None, d.x64)
-        self._program = Program(d.name, self._planner, key, compiled, d.components, 1)
+        self._program = SpecialisedProgram(d.name, self._planner, key, compiled, d.components, 1)
         self._program.numbers = d.numbers
-        self._known = Known()
+        self._known = KnownTypes()
         self._known.learn(d.schema, self._width)
         kinds = {n: getattr(inspect.Parameter, kind) for n, kind in d.arguments.parameters}
         self.signature = inspect.Signature([inspect.Parameter(n, kind) for n, kind in kinds.items()])
-        self._entries = Entries(d.arguments.axes, None, False, None)
+        self._entries = AxisEntries(d.arguments.axes, None, False, None)
 
     # -- what it is
 
@@ -156,7 +158,7 @@ class Exported:
         what stands for them. With several arguments the result's `args` are handed on."""
         if len(examples) != self._width:
             raise BatchError(f"{self._d.name}.pack takes {self._width} lists of examples; {len(examples)} were given")
-        slots = [Slot(k, f"argument {k}", "list", list(held)) for k, held in enumerate(examples)]
+        slots = [ArgumentSlot(k, f"argument {k}", "list", list(held)) for k, held in enumerate(examples)]
         found = gather(self._d.name, slots, self._known, lambda slot: None, self._planner, grow=False)
         if found.schema != self._d.schema:
             self._refuse("the examples", str(self._d.schema), str(found.schema))
@@ -208,7 +210,7 @@ class Exported:
                 made[name] = xp.concatenate([held, xp.repeat(last, missing, axis=0)])
         return made
 
-    def _shared(self, bound: Bound, examples: Examples) -> list[Any]:
+    def _shared(self, bound: BoundArguments, examples: Examples) -> list[Any]:
         """The shared leaves of a call, with those that are part of the file; refuses what it was not exported for."""
         a = self._d.arguments
         sharing = Sharing(self._d.name, frozenset(a.static))
@@ -269,7 +271,7 @@ class Exported:
         """What batches are planned for."""
         return self._planner
 
-    def specialisations_for(self, group: Group) -> tuple[Program, ...]:
+    def specialisations_for(self, group: Group) -> tuple[SpecialisedProgram, ...]:
         """Its program, for examples of its types."""
         fits = group.schema == self._d.schema and group.width == self._width
         fits = fits and not any(c.array for c in self._d.components) and group.count <= self.count
@@ -294,7 +296,7 @@ class _Planner:
         """The options that a call sees here and now."""
         return current()
 
-    def specialisations_for(self, group: Group) -> tuple[Program, ...]:
+    def specialisations_for(self, group: Group) -> tuple[SpecialisedProgram, ...]:
         return self._of.specialisations_for(group)
 
     def regrouped(self, batch: Batch) -> Batch:

@@ -19,7 +19,7 @@ from autobatch.errors import BatchError
 Function = Callable[..., Any]
 
 
-class Split:
+class FloatSplit:
     """Some arguments of a call, as floats and the rest."""
 
     def __init__(self, args: Sequence[Any], chosen: Sequence[int]) -> None:
@@ -51,7 +51,7 @@ class Split:
 
 def vjp(function: Function, args: Sequence[Any], what: str) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
     """The result, and its pullback."""
-    split = Split(args, range(len(args)))
+    split = FloatSplit(args, range(len(args)))
 
     def run(floats: Sequence[Any]) -> tuple[list[Any], Any]:
         result = split.call(function, {}, floats)
@@ -71,7 +71,7 @@ def with_gradient(
     function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], chosen: Sequence[int], has_aux: bool, what: str
 ) -> tuple[Any, list[Any]]:
     """The result, and the derivative of the sum of its numbers."""
-    split = Split(args, chosen)
+    split = FloatSplit(args, chosen)
     gradient, result = jax.grad(lambda xs: _summed(split.call(function, kwargs, xs), has_aux, what), has_aux=True)(
         split.floats
     )
@@ -80,7 +80,7 @@ def with_gradient(
 
 def pushed(function: Function, args: Sequence[Any], tangents: Sequence[Any], what: str) -> tuple[Any, Any]:
     """The result and its tangent."""
-    split = Split(args, range(len(args)))
+    split = FloatSplit(args, range(len(args)))
     given = split.tangents(tangents, what)
 
     def run(floats: Sequence[Any]) -> tuple[list[Any], Any]:
@@ -96,7 +96,7 @@ def curvature(
     function: Function, args: Sequence[Any], tangents: Sequence[Any], chosen: Sequence[int], what: str
 ) -> list[Any]:
     """How the gradient changes along tangents."""
-    split = Split(args, range(len(args)))
+    split = FloatSplit(args, range(len(args)))
     given = split.tangents(tangents, what)
     gradient = jax.grad(lambda xs: _summed(split.call(function, {}, xs), False, what)[0])
     with forward_over_reverse():

@@ -4,10 +4,10 @@
     work, load -> cost -> Cost
     what it accepted -> compile -> code -> run, gradient
 
-Two forms of a function are compiled. A `Function` takes the numbers of one example and holds its control flow: its code
-is given arrays of all rows (`llvm`, `cuda`). `Rows` are equations over rows, in the order in which they run: the host
-plans which rows there are, and their code is given tables of integers too (`interpret`, `xla`). `choice.py` has the
-table of all back ends, and decides between them by what they say of their costs.
+Two forms of a function are compiled. A `WholeFunction` takes the numbers of one example and holds its control flow: its
+code is given arrays of all rows (`llvm`, `cuda`). `RowEquations` are equations over rows, in the order in which they
+run: the host plans which rows there are, and their code is given tables of integers too (`interpret`, `xla`).
+`choice.py` has the table of all back ends, and decides between them by what they say of their costs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ forward. (What is differentiated in reverse by a rule of its own has no derivati
 
 
 Form = Literal["function", "rows"]
-"""What a back end compiles: a `Function` or `Rows`."""
+"""What a back end compiles: a `WholeFunction` or `RowEquations`."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Declined:
 
 
 @dataclass(frozen=True)
-class Function:
+class WholeFunction:
     """The functions behind the passes that make control on computed numbers operations. `fails`: the last result of the
     entry says what an example has failed with. `inputs`: what the last shared inputs are, those that come with the
     examples."""
@@ -53,7 +53,7 @@ class Function:
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowEquations:
     """Equations over rows: as a system, and in the order in which they run. `request`: the tables that they read.
     `cut`: examples that failed have no derivative. `status`: the output that says which examples those are, where the
     reference has to leave them out."""
@@ -134,7 +134,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Place:
+class Placement:
     """Where code runs: `threads` of the processor, None for all; or in the order of a stream of a GPU."""
 
     threads: int | None = None
@@ -142,7 +142,7 @@ class Place:
 
 
 class FunctionCode(Protocol):
-    """The code of a `Function`, or of its derivative. Any number of threads may run it."""
+    """The code of a `WholeFunction`, or of its derivative. Any number of threads may run it."""
 
     @property
     def operands(self) -> Sequence[Any]:
@@ -156,20 +156,20 @@ class FunctionCode(Protocol):
     def text(self) -> str:
         """The code, as the back end's assembler reads it."""
 
-    def run(self, operands: Sequence[Any], rows: int, place: Place) -> tuple[list[Any], bool]:
+    def run(self, operands: Sequence[Any], rows: int, place: Placement) -> tuple[list[Any], bool]:
         """The arrays that it computes for `rows` rows, and whether one of them has failed. `operands`: arrays, or what
         becomes one."""
 
 
 class FunctionProgram(FunctionCode, Protocol):
-    """The code of a `Function` that has derivatives."""
+    """The code of a `WholeFunction` that has derivatives."""
 
     on_host: ClassVar[bool]
     """Does it read and write arrays of NumPy?"""
 
     @property
     def inputs(self) -> Sequence[ColumnInput | WordInput]:
-        """Those of the `Function`."""
+        """Those of the `WholeFunction`."""
 
     @property
     def gradients(self) -> Mapping[tuple[int, tuple[int, ...]], FunctionCode | None]:
@@ -192,7 +192,7 @@ class FunctionProgram(FunctionCode, Protocol):
 
 
 class RowsProgram(Protocol):
-    """The code of `Rows`, traceable by JAX; `tables` and `signature` are what `bind` has made of a `plan`."""
+    """The code of `RowEquations`, traceable by JAX; `tables` and `signature` are what `bind` has made of a `plan`."""
 
     def run(
         self,

@@ -46,7 +46,7 @@ jax.tree_util.register_pytree_node(stacked, lambda s: ((s.value,), None), lambda
 
 
 @dataclass(frozen=True)
-class Slot:
+class ArgumentSlot:
     """A batched leaf of an argument: `values` holds one value an example. `name` is how an error names it."""
 
     index: int
@@ -86,7 +86,7 @@ class Raw:
 
 
 @dataclass(frozen=True)
-class Branch:
+class ArgumentNode:
     """A container with batched leaves: `rebuild` makes it again from new children, `key` tells containers apart. A dict
     has a `name`, and the `order` of its keys, which is not in `key`."""
 
@@ -97,37 +97,37 @@ class Branch:
     order: Order | None = None
 
 
-Form = Slot | Raw | Branch
+Form = ArgumentSlot | Raw | ArgumentNode
 
 
-def fill(form: Form, slot: Callable[[Slot], Any], raw: Callable[[Raw], Any]) -> Any:
+def fill(form: Form, slot: Callable[[ArgumentSlot], Any], raw: Callable[[Raw], Any]) -> Any:
     """The argument again, with other values in the place of its slots and shared parts."""
     match form:
-        case Slot():
+        case ArgumentSlot():
             return slot(form)
         case Raw():
             return raw(form)
-        case Branch(children=children, rebuild=rebuild):
+        case ArgumentNode(children=children, rebuild=rebuild):
             return rebuild([fill(c, slot, raw) for c in children])
         case _:
             assert_never(form)
 
 
-Part = TypeVar("Part", Raw, Slot)
+Part = TypeVar("Part", Raw, ArgumentSlot)
 
 
 def parts(form: Form, kind: type[Part]) -> Iterator[Part]:
-    """The shared (`Raw`) or the batched (`Slot`) parts of an argument."""
+    """The shared (`Raw`) or the batched (`ArgumentSlot`) parts of an argument."""
     if isinstance(form, kind):
         yield form
-    elif isinstance(form, Branch):
+    elif isinstance(form, ArgumentNode):
         for child in form.children:
             yield from parts(child, kind)
 
 
 def orders(form: Form) -> Iterator[tuple[str, Order]]:
     """The order of the keys of each dict that has batched leaves."""
-    if isinstance(form, Branch):
+    if isinstance(form, ArgumentNode):
         if form.order is not None:
             yield form.name, form.order
         for child in form.children:
@@ -137,26 +137,28 @@ def orders(form: Form) -> Iterator[tuple[str, Order]]:
 def form_key(form: Form) -> Any:
     """The container structure of an argument, hashable; what its shared parts hold is not in it."""
     match form:
-        case Slot(kind=kind):
+        case ArgumentSlot(kind=kind):
             return "array" if kind == "array" else "examples"
         case Raw():
             return "shared"
-        case Branch(children=children, key=key):
+        case ArgumentNode(children=children, key=key):
             return (key, *map(form_key, children))
         case _:
             assert_never(form)
 
 
 @dataclass(frozen=True)
-class Bound:
+class BoundArguments:
     """The arguments of a call by parameter. `size` is the number of examples."""
 
     signature: inspect.Signature
     forms: Mapping[str, Form]
-    slots: tuple[Slot, ...]
+    slots: tuple[ArgumentSlot, ...]
     size: int
 
-    def rebuild(self, slot: Callable[[Slot], Any], raw: Callable[[Raw], Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def rebuild(
+        self, slot: Callable[[ArgumentSlot], Any], raw: Callable[[Raw], Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Positional and keyword arguments, as the function takes them."""
         made = {name: fill(form, slot, raw) for name, form in self.forms.items()}
         bound = inspect.BoundArguments(self.signature, OrderedDict(made))
@@ -177,29 +179,29 @@ class Bound:
         """The containers of all arguments, hashable; the order of the keys of dicts is not in it."""
         return tuple((name, form_key(form)) for name, form in self.forms.items())
 
-    def with_slots(self, make: Callable[[Slot], Slot]) -> Bound:
+    def with_slots(self, make: Callable[[ArgumentSlot], ArgumentSlot]) -> BoundArguments:
         """The same call on other examples; `make` is called once for each slot."""
         made = {s.index: make(s) for s in self.slots}
         slots = tuple(made[s.index] for s in self.slots)
 
         def replaced(form: Form) -> Form:
             match form:
-                case Slot(index=index):
+                case ArgumentSlot(index=index):
                     return made[index]
                 case Raw():
                     return form
-                case Branch(children=children):
+                case ArgumentNode(children=children):
                     return replace(form, children=tuple(map(replaced, children)))
                 case _:
                     assert_never(form)
 
         forms = {name: replaced(form) for name, form in self.forms.items()}
-        return Bound(self.signature, forms, slots, len(slots[0]))
+        return BoundArguments(self.signature, forms, slots, len(slots[0]))
 
     def example(self, index: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of one example."""
 
-        def row(slot: Slot) -> Any:
+        def row(slot: ArgumentSlot) -> Any:
             return slot.leading()[index] if slot.kind == "array" else slot.values[index]
 
         return self.rebuild(row, lambda raw: raw.value)
@@ -209,7 +211,7 @@ class Bound:
 
 
 @dataclass(frozen=True)
-class Entries:
+class AxisEntries:
     """`in_axes`, by parameter. `receiver` is the name of `self`, which is shared and has no entry."""
 
     axes: Mapping[str, Axes]
@@ -227,14 +229,14 @@ class Entries:
         raise BatchError(f"{function}: in_axes has no entry for {name!r}: leave it at its default, or give it an entry")
 
 
-def read_axes(in_axes: Any, signature: inspect.Signature, function: str, is_method: bool) -> Entries:
+def read_axes(in_axes: Any, signature: inspect.Signature, function: str, is_method: bool) -> AxisEntries:
     """Normalise `in_axes`; raises BatchError for axes that do not fit the parameters, or where nothing is batched."""
     parameters = list(signature.parameters.values())
     receiver = parameters.pop(0).name if is_method and parameters else None
     if in_axes is None or _is_axis(in_axes):
         if in_axes is None:
             raise BatchError(f"{function}: in_axes=None batches nothing; give at least one parameter an axis")
-        return Entries({}, in_axes, True, receiver)
+        return AxisEntries({}, in_axes, True, receiver)
     if isinstance(in_axes, Mapping):
         entries = _named_axes(in_axes, parameters, function)
     elif isinstance(in_axes, Sequence) and not isinstance(in_axes, str):
@@ -246,7 +248,7 @@ def read_axes(in_axes: Any, signature: inspect.Signature, function: str, is_meth
         )
     if not any(isinstance(leaf, int) for entry in entries.values() for leaf in _axis_leaves(entry, function)):
         raise BatchError(f"{function}: in_axes={in_axes!r} batches nothing; give at least one parameter an axis")
-    return Entries(entries, None, False, receiver)
+    return AxisEntries(entries, None, False, receiver)
 
 
 def _is_axis(value: Any) -> bool:
@@ -297,12 +299,12 @@ def positions_of(signature: inspect.Signature) -> tuple[str, ...]:
 def bind(
     function: str,
     signature: inspect.Signature,
-    entries: Entries,
+    entries: AxisEntries,
     static: frozenset[str],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     positions: tuple[str, ...] = (),
-) -> Bound:
+) -> BoundArguments:
     """Sort the arguments of a call into batched and shared; raises BatchError where sizes differ or one example was
     given, and TypeError like any call whose arguments do not fit the parameters. `positions`: see `positions_of`."""
     given: Mapping[str, Any]
@@ -313,7 +315,7 @@ def bind(
             given = signature.bind(*args, **kwargs).arguments
         except TypeError as error:
             raise TypeError(f"{function}(): {error}; its parameters are {signature}") from None
-    binder = _Binder(function)
+    binder = _ArgumentBinder(function)
     forms = {n: binder.parameter(signature.parameters[n], v, entries, static) for n, v in given.items()}
     if not binder.slots:
         raise BatchError(
@@ -324,15 +326,15 @@ def bind(
     if len(set(sizes.values())) > 1:
         words = ", ".join(f"{name} has {size}" for name, size in sizes.items())
         raise BatchError(f"{function}: batched arguments differ in their number of examples: {words}")
-    return Bound(signature, forms, tuple(binder.slots), len(binder.slots[0]))
+    return BoundArguments(signature, forms, tuple(binder.slots), len(binder.slots[0]))
 
 
 @dataclass
-class _Binder:
+class _ArgumentBinder:
     function: str
-    slots: list[Slot] = field(default_factory=list)
+    slots: list[ArgumentSlot] = field(default_factory=list)
 
-    def parameter(self, parameter: inspect.Parameter, value: Any, entries: Entries, static: frozenset[str]) -> Form:
+    def parameter(self, parameter: inspect.Parameter, value: Any, entries: AxisEntries, static: frozenset[str]) -> Form:
         name = parameter.name
         if parameter.kind is parameter.VAR_KEYWORD:
             # the dict of in_axes names either the parameter or the keywords themselves
@@ -344,11 +346,11 @@ class _Binder:
                     "refused unless in_axes is a dict that names them"
                 )
             parts = {k: self.value(v, entries.axes.get(k, whole), k, k in static) for k, v in value.items()}
-            return Branch(tuple(parts.values()), lambda xs: dict(zip(parts, xs, strict=True)), ("kwargs", *parts))
+            return ArgumentNode(tuple(parts.values()), lambda xs: dict(zip(parts, xs, strict=True)), ("kwargs", *parts))
         entry = entries.of(name, self.function)
         if parameter.kind is parameter.VAR_POSITIONAL:
             items = [self.value(v, entry, f"{name}[{k}]", name in static) for k, v in enumerate(value)]
-            return Branch(tuple(items), tuple, ("args", len(items)))
+            return ArgumentNode(tuple(items), tuple, ("args", len(items)))
         return self.value(value, entry, name, name in static)
 
     def value(self, value: Any, entry: Axes, name: str, static: bool) -> Form:
@@ -411,14 +413,16 @@ class _Binder:
         parts = [self.batched(v, axis, f"{name}{k}", lists) for k, v in children]
         return _branch(value, name, parts, rebuild, key)
 
-    def slot(self, name: str, kind: Literal["list", "array", "batch"], value: Any, axis: int = 0) -> Slot:
-        made = Slot(len(self.slots), name, kind, value, axis)
+    def slot(self, name: str, kind: Literal["list", "array", "batch"], value: Any, axis: int = 0) -> ArgumentSlot:
+        made = ArgumentSlot(len(self.slots), name, kind, value, axis)
         self.slots.append(made)
         return made
 
 
-def _branch(value: Any, name: str, parts: Sequence[Form], rebuild: Callable[[Sequence[Any]], Any], key: Any) -> Branch:
-    return Branch(tuple(parts), rebuild, key, name, order_of(value) if type(value) is dict else None)
+def _branch(
+    value: Any, name: str, parts: Sequence[Form], rebuild: Callable[[Sequence[Any]], Any], key: Any
+) -> ArgumentNode:
+    return ArgumentNode(tuple(parts), rebuild, key, name, order_of(value) if type(value) is dict else None)
 
 
 _MISSING = object()

@@ -23,8 +23,8 @@ from autobatch.call.batches.data import Component
 from autobatch.compiler.computed import ArrayResult, InMemory, RaggedResult, StructureResult
 from autobatch.data import archive, schema, spec, tables
 from autobatch.data.archive import Damaged, part
-from autobatch.data.codec import Names, Reader, UnwritableError, Writer
-from autobatch.data.stand_ins import Classes, Look, name_of
+from autobatch.data.codec import JsonReader, JsonWriter, Names, UnwritableError
+from autobatch.data.stand_ins import AllowedClasses, Look, name_of
 from autobatch.errors import BatchError
 from autobatch.ir import blocks, core, system, template
 from autobatch.ir import types as ir_types
@@ -104,7 +104,7 @@ NAMES = _classes()
 
 def write(path: str | os.PathLike[str], description: Description, program: bytes) -> None:
     """Write the file, replacing it as a whole. Raises BatchError for what no file can hold."""
-    writer = Writer(NAMES, name_of)
+    writer = JsonWriter(NAMES, name_of)
     try:
         held = writer.value(description)
     except UnwritableError as error:
@@ -122,7 +122,7 @@ def read(path: str | os.PathLike[str], classes: Sequence[type] = ()) -> tuple[De
     try:
         looks = {name: Look(kind, tuple(fields)) for name, (kind, fields) in part(text, "classes", dict).items()}
         arrays = [held[f"a{k}"] for k in range(len(held) - 1)]
-        description = Reader(NAMES, Classes(classes, looks).find, arrays).value(text["description"])
+        description = JsonReader(NAMES, AllowedClasses(classes, looks).find, arrays).value(text["description"])
         return description, held["program"].tobytes()
     except (Damaged, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise archive.refused(f"{path}: its description cannot be used here", error, _AGAIN) from None
@@ -143,7 +143,7 @@ def _looks(description: Description) -> dict[str, tuple[str, list[str]]]:
                     found.setdefault(name_of(cls), (kind, [str(k) for k in keys]))
                 for child in children:
                     results(child)
-            case template.Rows(element=inner) | template.Maybe(value=inner):
+            case template.ListTemplate(element=inner) | template.OptionalTemplate(value=inner):
                 results(inner)
 
     fields = (*(m.fields for m in description.made), *(x for h in description.heaps for x in (*h.members, h.fields)))

@@ -21,17 +21,36 @@ import numpy as np
 
 from autobatch.call import transfer
 from autobatch.call.batches.batch import Batch
-from autobatch.call.batches.groups import LIVE, Form, Leaves
+from autobatch.call.batches.groups import LIVE, BatchForm, BatchLeaves
 from autobatch.call.made_store import MadeStore, is_made
-from autobatch.call.outcome import Cell, Level, Outcome, Result, class_kind
-from autobatch.compiler.computed import ArrayResult, Cut, RaggedResult, Segments, StructureResult, array_of, with_chosen
+from autobatch.call.outcome import Outcome, Result, ResultCell, ResultLevel, class_kind
+from autobatch.compiler.computed import (
+    ArrayResult,
+    CutBuffers,
+    RaggedResult,
+    Segments,
+    StructureResult,
+    array_of,
+    with_chosen,
+)
 from autobatch.data.columns import ROOT, ROOT_MISSING
 from autobatch.data.returned import element_type
 from autobatch.data.schema import UNKNOWN, Class, Field, ListStore, Schema, Store
 from autobatch.errors import BatchError
 from autobatch.ir import texts
 from autobatch.ir.jax_compat import type_of
-from autobatch.ir.template import CLASS, Container, Fixed, HeapTemplate, Maybe, Output, Pointer, Rows, Template, outputs
+from autobatch.ir.template import (
+    CLASS,
+    Container,
+    Fixed,
+    HeapTemplate,
+    ListTemplate,
+    OptionalTemplate,
+    Output,
+    Pointer,
+    Template,
+    outputs,
+)
 from autobatch.ir.types import STR, List, Ref, Tag, Type
 
 
@@ -64,14 +83,14 @@ class Assembler:
     made: MadeStore | None = None
     heaps: dict[str, tuple[Type, Any]] = field(default_factory=dict)
     points: bool = False
-    objects_of: dict[tuple[int, int], tuple[Container, Level, Cell]] = field(default_factory=dict)
+    objects_of: dict[tuple[int, int], tuple[Container, ResultLevel, ResultCell]] = field(default_factory=dict)
 
     def batch(self, template: Template) -> Batch:
         """A Batch of one object an entry."""
         count = self.outcome.count
         if self.outcome.heaps:
             self.memory  # noqa: B018  its stores have their names first
-        root = self.cell(template, Level(self.outcome, jnp.arange(count + 1, dtype=jnp.int32)))
+        root = self.cell(template, ResultLevel(self.outcome, jnp.arange(count + 1, dtype=jnp.int32)))
         leaves: dict[str, Any] = {}
         self.add_memory()
         adopted = self.made.assemble() if self.made is not None else None
@@ -94,18 +113,18 @@ class Assembler:
         elements = self.outcome.live is not None
         if elements:
             leaves[LIVE] = self.outcome.live
-        form = Form(schema, count, 1, enums=tuple(self.enums.items()), elements=elements)
-        return Batch.from_leaves(Leaves(leaves), form)
+        form = BatchForm(schema, count, 1, enums=tuple(self.enums.items()), elements=elements)
+        return Batch.from_leaves(BatchLeaves(leaves), form)
 
-    def cell(self, template: Template, level: Level) -> Cell:
+    def cell(self, template: Template, level: ResultLevel) -> ResultCell:
         match template:
             case Output(index=index, type=type):
                 return self.result(level.outcome.results[index], type, level)
-            case Maybe(value=value, missing=missing):
+            case OptionalTemplate(value=value, missing=missing):
                 return self.optional(self.cell(value, level), level.outcome.results[missing])
             case Fixed(value=value):
                 return self.fixed(value, level)
-            case Rows(element=element, length=length, is_tuple=is_tuple):
+            case ListTemplate(element=element, length=length, is_tuple=is_tuple):
                 held = level.outcome.results[length]
                 assert isinstance(held, RaggedResult)
                 return self.list_store(level, held.offsets, self.cell(element, level.inside(held)), is_tuple)
@@ -122,29 +141,29 @@ class Assembler:
             case _:
                 assert_never(template)
 
-    def result(self, held: Result, type: Type, level: Level) -> Cell:
+    def result(self, held: Result, type: Type, level: ResultLevel) -> ResultCell:
         """A result whose innermost elements are of that type."""
         match held:
             case ArrayResult(values=values):
                 kind = element_type(type)
                 if isinstance(kind, Ref | List):  # a column of objects in memory
                     return self.result(with_chosen(held, kind), kind, level)
-                return self.word(values, kind) if isinstance(kind, Tag) else Cell(kind, values)
+                return self.word(values, kind) if isinstance(kind, Tag) else ResultCell(kind, values)
             case StructureResult(rows=rows, type=type):
                 if isinstance(type, Tag):
                     self.vocabulary(type)
-                    return Cell(type, rows)
+                    return ResultCell(type, rows)
                 if self.outcome.made is not None and is_made(type, self.outcome.made.adopted):
                     return self.objects().cell(type, rows)
                 self.reads_input = True
                 assert isinstance(type, Ref | List)
-                return Cell(type, self.of_batch(rows, type, level) if held.of_example else rows, nullable=True)
+                return ResultCell(type, self.of_batch(rows, type, level) if held.of_example else rows, nullable=True)
             case RaggedResult(values=values, offsets=offsets):
                 return self.list_store(level, offsets, self.result(values, type, level.inside(held)))
             case _:
                 assert_never(held)
 
-    def of_batch(self, rows: Any, type: Ref | List, level: Level) -> Any:
+    def of_batch(self, rows: Any, type: Ref | List, level: ResultLevel) -> Any:
         """Rows that are numbered in their examples, as those of the batch."""
         example = level.outcome.examples_of(jnp.arange(level.count, dtype=jnp.int32))
         starts = jnp.asarray(self.input[transfer.STARTS + str(type.store)])
@@ -161,14 +180,14 @@ class Assembler:
             self.made = MadeStore(self)
         return self.made
 
-    def optional(self, cell: Cell, flag: Result) -> Cell:
+    def optional(self, cell: ResultCell, flag: Result) -> ResultCell:
         """None where the flag is true."""
         assert isinstance(flag, ArrayResult)
         if isinstance(cell.type, Ref | List):
-            return Cell(cell.type, jnp.where(flag.values, -1, cell.values), nullable=True)
-        return Cell(cell.type, cell.values, flag.values if cell.missing is None else flag.values | cell.missing)
+            return ResultCell(cell.type, jnp.where(flag.values, -1, cell.values), nullable=True)
+        return ResultCell(cell.type, cell.values, flag.values if cell.missing is None else flag.values | cell.missing)
 
-    def word(self, numbers: Any, type: Tag) -> Cell:
+    def word(self, numbers: Any, type: Tag) -> ResultCell:
         """Words that computed numbers decide, of the numbers that stand for them (`ir.texts.number`)."""
         if isinstance(numbers, jax.core.Tracer):
             raise BatchError(
@@ -189,7 +208,7 @@ class Assembler:
                 places[n] = len(known)
                 known.append(made)
         rows = np.array([places.get(n, -1) for n in distinct.tolist()], np.int32)
-        return Cell(type, jnp.asarray(rows[which.reshape(-1)]))
+        return ResultCell(type, jnp.asarray(rows[which.reshape(-1)]))
 
     def vocabulary(self, type: Tag) -> None:
         """Tags are positions in the vocabulary of the input, and behind it the constants of the program."""
@@ -197,18 +216,18 @@ class Assembler:
         self.columns.setdefault(name, self.outcome.words.get(name, transfer.encode(())))
         self.enums |= {n: c for n, c in self.outcome.enums if n == type.vocabulary}
 
-    def fixed(self, value: Any, level: Level) -> Cell:
+    def fixed(self, value: Any, level: ResultLevel) -> ResultCell:
         count = level.count
         if value is None:
-            return Cell(UNKNOWN, jnp.zeros(count, bool), jnp.ones(count, bool))
+            return ResultCell(UNKNOWN, jnp.zeros(count, bool), jnp.ones(count, bool))
         if isinstance(value, (str, enum.Enum)):  # the whole result: strings inside of others are computed
             kind = Tag(_enum_name(type(value)) if isinstance(value, enum.Enum) else STR.vocabulary)
             self.words[kind.vocabulary] = [value]
             if isinstance(value, enum.Enum):
                 self.enums[kind.vocabulary] = type(value)
-            return Cell(kind, jnp.zeros(count, jnp.int32))
+            return ResultCell(kind, jnp.zeros(count, jnp.int32))
         whole = jnp.asarray(value)
-        return Cell(type_of(value), jnp.broadcast_to(whole, (count, *whole.shape)))
+        return ResultCell(type_of(value), jnp.broadcast_to(whole, (count, *whole.shape)))
 
     def name(self, wanted: str) -> str:
         taken = {s.name for s in (*self.outcome.schema.stores, *self.stores)}
@@ -227,14 +246,14 @@ class Assembler:
         known: dict[str, list[Any]] = self.outcome.common.setdefault("words", {})
         return known
 
-    def pointer(self, rows: Any, of: str, level: Level) -> Cell:
+    def pointer(self, rows: Any, of: str, level: ResultLevel) -> ResultCell:
         """Objects of the memory of a class."""
         self.points = True
         type, starts = self.memory.heap(of)
         example = level.outcome.examples_of(jnp.arange(level.count, dtype=jnp.int32))
         first = jnp.asarray(starts)[example]
         known = (rows >= 0) & (rows < jnp.asarray(starts)[example + 1] - first)
-        return Cell(type, jnp.where(known, first + rows, -1).astype(jnp.int32), nullable=True)
+        return ResultCell(type, jnp.where(known, first + rows, -1).astype(jnp.int32), nullable=True)
 
     @property
     def memory(self) -> Assembler:
@@ -278,7 +297,7 @@ class Assembler:
         """What the objects of the memory of a class are, and where those of each example begin."""
         if of not in self.heaps:
             found = next(h for h in self.outcome.heaps if h.name == of)
-            rows = Cut(array_of(self.outcome.whole[found.count]), found.room)
+            rows = CutBuffers(array_of(self.outcome.whole[found.count]), found.room)
             name = self.name(of)
             self.heaps[of] = List(UNKNOWN, name) if found.segments else Ref(name), rows.offsets
             if found.segments:  # they may lead to each other
@@ -288,7 +307,7 @@ class Assembler:
                 self.filled(name, found.fields, level, found.members)
         return self.heaps[of]
 
-    def rows_of(self, heap: HeapTemplate, of: Callable[[Any], Any], example: Any, starts: Any) -> Level:
+    def rows_of(self, heap: HeapTemplate, of: Callable[[Any], Any], example: Any, starts: Any) -> ResultLevel:
         """The rows of columns of memory, and the example that each belongs to."""
         types = {x.index: x.type for x in outputs(heap.fields)} if self.outcome.placed else {}
         columns: list[Result] = []
@@ -296,23 +315,23 @@ class Assembler:
             held, type = of(array_of(self.outcome.whole[k])), types.get(n)
             columns.append(StructureResult(held, type) if isinstance(type, Tag | Ref | List) else ArrayResult(held))
         owners, count = jnp.asarray(example, jnp.int32), int(example.shape[0])
-        return Level(replace(self.outcome, count=count, results=columns, live=starts[-1], owners=owners), starts)
+        return ResultLevel(replace(self.outcome, count=count, results=columns, live=starts[-1], owners=owners), starts)
 
-    def lists_in_memory(self, name: str, heap: HeapTemplate, rows: Cut) -> None:
+    def lists_in_memory(self, name: str, heap: HeapTemplate, rows: CutBuffers) -> None:
         """The lists of memory, whose elements stand in segments."""
         position = len(self.lists)
         self.lists.append(ListStore(name, UNKNOWN))  # reserves the name while the elements are built
         lengths, table = (array_of(self.outcome.whole[k]) for k in heap.segments)
         inside = Segments(rows, lengths, table, heap.room)
         level = self.rows_of(heap, inside.of, inside.example, inside.offsets[rows.offsets])
-        element = Cell(UNKNOWN, jnp.zeros(level.count, bool))
+        element = ResultCell(UNKNOWN, jnp.zeros(level.count, bool))
         if heap.fields.children:
             element = self.cell(heap.fields.children[0], level)
         optional, nullable, is_tuple = element.missing is not None, element.has_none, heap.fields.cls is tuple
         self.lists[position] = ListStore(name, element.type, False, optional, nullable, is_tuple=is_tuple)
         self.add_list_columns(name, element, inside.offsets, rows.offsets)
 
-    def record(self, template: Container, level: Level) -> Cell:
+    def record(self, template: Container, level: ResultLevel) -> ResultCell:
         """An object of every row, in a store of its own."""
         kind = class_kind(template)
         return self.filled(
@@ -321,7 +340,9 @@ class Assembler:
             level,
         )
 
-    def filled(self, name: str, template: Container, level: Level, members: Sequence[Container] = ()) -> Cell:
+    def filled(
+        self, name: str, template: Container, level: ResultLevel, members: Sequence[Container] = ()
+    ) -> ResultCell:
         """The same, in a store of a name that is free. `members`: of several classes, what those of each are."""
         position = len(self.stores)
         self.stores.append(Store(name, (), ()))  # reserves the name while the children are built
@@ -340,27 +361,27 @@ class Assembler:
         self.stores[position] = Store(name, _classes(name, template, members), tuple(fields))
         self.columns[f"{name}.#tag"] = tags
         self.columns[transfer.STARTS + name] = level.starts
-        return Cell(Ref(name), jnp.arange(level.count, dtype=jnp.int32))
+        return ResultCell(Ref(name), jnp.arange(level.count, dtype=jnp.int32))
 
-    def written_out(self, template: Container, level: Level) -> Cell:
+    def written_out(self, template: Container, level: ResultLevel) -> ResultCell:
         """A list of as many numbers in every row."""
         cells = [self.cell(c, level) for c in template.children]
         length = len(cells)
         if not cells:
-            return self.list_store(level, level.outcome.firsts * 0, Cell(UNKNOWN, jnp.zeros(0, bool)))
+            return self.list_store(level, level.outcome.firsts * 0, ResultCell(UNKNOWN, jnp.zeros(0, bool)))
         values = jnp.stack([c.values for c in cells], 1)
-        woven = Cell(cells[0].type, values.reshape(level.count * length, *values.shape[2:]))
+        woven = ResultCell(cells[0].type, values.reshape(level.count * length, *values.shape[2:]))
         return self.list_store(level, level.outcome.firsts * length, woven)
 
-    def list_store(self, level: Level, offsets: Any, elements: Cell, is_tuple: bool = False) -> Cell:
+    def list_store(self, level: ResultLevel, offsets: Any, elements: ResultCell, is_tuple: bool = False) -> ResultCell:
         """A list of every row."""
         name = self.name("list")
         optional, nullable = elements.missing is not None, elements.has_none
         self.lists.append(ListStore(name, elements.type, False, optional, nullable, is_tuple=is_tuple))
         self.add_list_columns(name, elements, offsets, level.starts)
-        return Cell(List(elements.type, name), jnp.arange(level.count, dtype=jnp.int32))
+        return ResultCell(List(elements.type, name), jnp.arange(level.count, dtype=jnp.int32))
 
-    def add_list_columns(self, name: str, elements: Cell, offsets: Any, starts: Any) -> None:
+    def add_list_columns(self, name: str, elements: ResultCell, offsets: Any, starts: Any) -> None:
         """The columns of a list store. `starts`: where the lists of each example begin."""
         self.columns[f"{name}.#values"] = elements.values
         if elements.missing is not None:

@@ -31,13 +31,13 @@ import numpy as np
 from autobatch.call.batches.batch import Batch
 from autobatch.data.ragged import Ragged
 from autobatch.errors import BatchError
-from autobatch.ir.printed import Line, printed
+from autobatch.ir.printed import PrintedLine, printed
 
 Value = Any
 """A value as it stands in a text."""
 
 
-class Constants:
+class NamedConstants:
     """Classes, functions and members of enums that texts name by their numbers."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Constants:
 class Blueprint:
     """A text under construction. Each method that makes something returns it as a value."""
 
-    def __init__(self, constants: Constants) -> None:
+    def __init__(self, constants: NamedConstants) -> None:
         self.constants = constants
         self.steps: list[Value] = []
 
@@ -86,10 +86,10 @@ class Blueprint:
 def read(text: str, constants: Sequence[Any], numbers: Sequence[Sequence[Any]]) -> Any:
     """What a text makes. `numbers[g]`: those of group g of the example."""
     steps, value = json.loads(text)
-    return _Reader(constants, numbers).run(steps, value)
+    return _TextReader(constants, numbers).run(steps, value)
 
 
-class _Reader:
+class _TextReader:
     def __init__(self, constants: Sequence[Any], numbers: Sequence[Sequence[Any]]) -> None:
         self.constants, self.numbers = constants, numbers
         self.made: list[Any] = []
@@ -185,7 +185,7 @@ class Objects:
 
     texts: Batch
     numbers: tuple[Ragged, ...]
-    constants: Constants
+    constants: NamedConstants
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -241,7 +241,7 @@ def show(lines: Objects) -> None:
         _show(lines)
 
 
-def show_notes(lines: tuple[Line, ...], lists: list[Any]) -> None:
+def show_notes(lines: tuple[PrintedLine, ...], lists: list[Any]) -> None:
     """Likewise of notes: which lines, and what they show; None for lists that no example has anything in."""
     leaves, tree = jax.tree.flatten(lists)
     if any(isinstance(x, jax.core.Tracer) for x in leaves):
@@ -250,7 +250,7 @@ def show_notes(lines: tuple[Line, ...], lists: list[Any]) -> None:
         _show_notes(lines, lists)
 
 
-def _show_notes(lines: tuple[Line, ...], lists: list[Any]) -> None:
+def _show_notes(lines: tuple[PrintedLine, ...], lists: list[Any]) -> None:
     found = [_by_example(x, Shown.of) if isinstance(x, Ragged) else list(x or ()) for x in lists]
     for k, calls in enumerate(found[0]):
         for line, arguments in printed(lines, calls, [x[k] if x else [] for x in found]):
@@ -269,12 +269,12 @@ def _show(lines: Objects) -> None:
 
 def _argument(x: Any) -> Any:
     """An argument of `print`; a tuple of texts and of numbers with their formats is an f-string."""
-    if not isinstance(x, Pieces):
+    if not isinstance(x, TextPieces):
         return x
     return "".join(p if isinstance(p, str) else format(*p) for p in x)
 
 
-class Pieces(tuple[Any, ...]):
+class TextPieces(tuple[Any, ...]):
     """The pieces of an f-string."""
 
 

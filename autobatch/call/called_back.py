@@ -16,19 +16,19 @@ import jax
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
-from autobatch.backends.interface import Place
-from autobatch.backends.llvm.whole.running import Executable
+from autobatch.backends.interface import Placement
+from autobatch.backends.llvm.whole.running import MachineCode
 from autobatch.call import native
-from autobatch.call.specialise import Program
+from autobatch.call.specialise import SpecialisedProgram
 
 
-def fits(program: Program) -> bool:
+def fits(program: SpecialisedProgram) -> bool:
     """Are the results arrays whose shapes are known when JAX traces?"""
     code = program.compiled.native
-    return isinstance(code, Executable) and program.returns_arrays and not program.masks
+    return isinstance(code, MachineCode) and program.returns_arrays and not program.masks
 
 
-def called(code: Executable, operands: Sequence[Any], rows: int, place: Place) -> list[Any]:
+def called(code: MachineCode, operands: Sequence[Any], rows: int, place: Placement) -> list[Any]:
     """The results of machine code for operands that JAX traces."""
     types = zip(code.shapes(operands, rows), code.writes, strict=True)
     shapes = [jax.ShapeDtypeStruct(shape, x.dtype) for shape, x in types]
@@ -40,11 +40,13 @@ def called(code: Executable, operands: Sequence[Any], rows: int, place: Place) -
     return list(jax.pure_callback(on_host, shapes, *operands, vmap_method="sequential"))
 
 
-def differentiable(program: Program, operands: Sequence[Any], rows: int, place: Place, refused: Exception) -> list[Any]:
+def differentiable(
+    program: SpecialisedProgram, operands: Sequence[Any], rows: int, place: Placement, refused: Exception
+) -> list[Any]:
     """The results of a function that is machine code as a whole, which JAX can differentiate in reverse. `refused`: why
     it is not XLA's, which is raised where its derivative is no machine code."""
     code = native.program_of(program)
-    assert isinstance(code, Executable)
+    assert isinstance(code, MachineCode)
 
     @jax.custom_vjp
     def call(*given: Any) -> list[Any]:
@@ -74,16 +76,16 @@ class Wanted(tuple[int, ...]):
 
 
 def pulled(
-    program: Program,
+    program: SpecialisedProgram,
     output: int,
     wrt: Sequence[int],
     operands: Sequence[Any],
     rows: int,
-    place: Place,
+    place: Placement,
     refused: Exception,
 ) -> list[Any]:
     """The derivative of the sum of a result, weighted by the last operand."""
     made = native.gradient_of(program, output, wrt)
-    if not isinstance(made, Executable):
+    if not isinstance(made, MachineCode):
         raise refused
     return called(made, operands, rows, place)

@@ -12,7 +12,7 @@ import jax
 
 from autobatch.call.handles import Call
 from autobatch.call.specialisations import compiling_nothing
-from autobatch.call.specialise import Program
+from autobatch.call.specialise import SpecialisedProgram
 from autobatch.common.targets import Target, made_for
 from autobatch.common.targets import target as find_target
 from autobatch.errors import PlanError, TargetError, entry
@@ -24,7 +24,7 @@ MODELLED = ("flops", "transcendentals", "bytes accessed", "optimal_seconds")
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryAnalysis:
     """Bytes on the device, as XLA has laid them out. `temp`: what all programs need beside arguments and results, of
     which one runs after another."""
 
@@ -42,10 +42,10 @@ class Memory:
 
 
 @dataclass(frozen=True, eq=False)
-class Executable:
+class XlaExecutable:
     """What XLA has made of a program for one size class."""
 
-    program: Program
+    program: SpecialisedProgram
     signature: Any
     made: jax.stages.Compiled
 
@@ -60,7 +60,7 @@ class Executable:
 
 
 @dataclass(frozen=True, eq=False)
-class Whole:
+class CompiledCaller:
     """What XLA has made of a function of the user that calls batched ones."""
 
     title: str
@@ -72,7 +72,7 @@ class Analysed:
 
     machine = "this machine"
 
-    def __init__(self, executables: Sequence[Executable | Whole]) -> None:
+    def __init__(self, executables: Sequence[XlaExecutable | CompiledCaller]) -> None:
         self.executables = tuple(executables)
 
     @property
@@ -101,16 +101,16 @@ class Analysed:
                 total[name] = total.get(name, 0.0) + amount
         return total
 
-    def memory_analysis(self) -> Memory | None:
+    def memory_analysis(self) -> MemoryAnalysis | None:
         """The memory that the programs take on the device. None where XLA's compiler for the machine does not say."""
         found = [e.made.memory_analysis() for e in self.executables]
         if any(m is None for m in found):
             return None
         together = {
             f.name: (max if f.name.startswith("temp") else sum)(int(getattr(m, f.name)) for m in found)
-            for f in fields(Memory)
+            for f in fields(MemoryAnalysis)
         }
-        return Memory(**together)
+        return MemoryAnalysis(**together)
 
     @cached_property
     def _page(self) -> str:
@@ -133,7 +133,7 @@ def _costs(found: dict[str, float] | None) -> list[str]:
     return made
 
 
-def _memory(found: Memory | None) -> list[str]:
+def _memory(found: MemoryAnalysis | None) -> list[str]:
     if found is None:
         return ["  memory: XLA's compiler for this machine does not say"]
     rows = [(f.name.removesuffix("_size_in_bytes").replace("_", " "), getattr(found, f.name)) for f in fields(found)]
@@ -143,7 +143,7 @@ def _memory(found: Memory | None) -> list[str]:
 class Compiled(Analysed):
     """An executable of one size class; for groups of examples by shape, one for each group."""
 
-    def __init__(self, executables: Sequence[Executable], call: Call) -> None:
+    def __init__(self, executables: Sequence[XlaExecutable], call: Call) -> None:
         super().__init__(executables)
         self._own, self._call = tuple(executables), call
 
@@ -153,7 +153,7 @@ class Compiled(Analysed):
         with compiling_nothing():
             return self._call(args, kwargs, lambda p: p.run(self._for(p.program, p.ready.signature)))
 
-    def _for(self, program: Program, signature: Any) -> Run:
+    def _for(self, program: SpecialisedProgram, signature: Any) -> Run:
         for e in self._own:
             if e.program.compiled is program.compiled and e.signature == signature:
                 return e.run
@@ -165,7 +165,7 @@ class CompiledFor(Analysed):
     """Executables for a machine that need not be here: what they cost there (`str` is a page), their text, and JAX's
     own `executable`."""
 
-    def __init__(self, executables: Sequence[Executable | Whole], target: Target) -> None:
+    def __init__(self, executables: Sequence[XlaExecutable | CompiledCaller], target: Target) -> None:
         super().__init__(executables)
         self.target = target.name
         self.machine = f"{target.name} ({target.device.device_kind})"
@@ -191,7 +191,7 @@ class LoweredFunction:
         args, kwargs = found.shapes(self._given)
         with made_for(found.platform):
             lowered = jax.jit(self._fun).lower(*args, **kwargs)
-        return CompiledFor([Whole(getattr(self._fun, "__name__", "a function"), found.made(lowered))], found)
+        return CompiledFor([CompiledCaller(getattr(self._fun, "__name__", "a function"), found.made(lowered))], found)
 
 
 @entry

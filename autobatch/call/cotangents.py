@@ -21,7 +21,7 @@ import numpy as np
 from autobatch.call import transfer
 from autobatch.call.arguments import describe, is_array, one_level
 from autobatch.call.batches.batch import Batch
-from autobatch.call.batches.groups import Leaves, with_rows
+from autobatch.call.batches.groups import BatchLeaves, with_rows
 from autobatch.call.blueprints import Objects
 from autobatch.call.gradients import float_columns
 from autobatch.call.grouped import GroupedBatch
@@ -290,7 +290,7 @@ def _numbered(batch: Batch, columns: Mapping[str, Any], bases: Mapping[str, int]
     )
     lists = tuple(replace(s, elem=kind(f"{s.name}.#values", s.elem)) for s in schema.lists)
     numbered = replace(schema, root=kind(ROOT, schema.root), stores=stores, lists=lists)
-    held = Leaves({**leaves.columns, **rows})
+    held = BatchLeaves({**leaves.columns, **rows})
     made = Batch.from_leaves(held, replace(form, schema=numbered, plans=(), planners=(), like=None))
     return made.to_list_with(common, batch.tokens())
 

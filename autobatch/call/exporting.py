@@ -16,7 +16,7 @@ import numpy as np
 from jax import export as jax_export
 
 from autobatch.call import artifact
-from autobatch.call.arguments import Bound, Raw, Slot, form_key, parts
+from autobatch.call.arguments import ArgumentSlot, BoundArguments, Raw, form_key, parts
 from autobatch.call.artifact import Arguments, Description
 from autobatch.call.batches.data import FAILED, raw
 from autobatch.call.prepared import Prepared
@@ -49,7 +49,7 @@ class Calling:
 def export(
     path: str | os.PathLike[str],
     prepared: Prepared,
-    bound: Bound,
+    bound: BoundArguments,
     calling: Calling,
     platforms: Sequence[str],
     order: int,
@@ -96,7 +96,7 @@ def _shape(x: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
 
 
-def _description(prepared: Prepared, bound: Bound, calling: Calling, results: tuple[Any, ...]) -> Description:
+def _description(prepared: Prepared, bound: BoundArguments, calling: Calling, results: tuple[Any, ...]) -> Description:
     program, examples = prepared.program, prepared.examples
     compiled = program.compiled
     arguments, inside = _arguments(prepared, bound, calling)
@@ -127,7 +127,7 @@ def _description(prepared: Prepared, bound: Bound, calling: Calling, results: tu
     )
 
 
-def _arguments(prepared: Prepared, bound: Bound, calling: Calling) -> tuple[Arguments, list[Any]]:
+def _arguments(prepared: Prepared, bound: BoundArguments, calling: Calling) -> tuple[Arguments, list[Any]]:
     """How a call looks, and the shared leaves that are no arguments of it: those of `self`, and of free variables."""
     program = prepared.program
     static = calling.static()
@@ -140,7 +140,7 @@ def _arguments(prepared: Prepared, bound: Bound, calling: Calling) -> tuple[Argu
         for shared in parts(form, Raw):
             sharing.raw(shared)
         own = range(first, len(sharing.leaves))
-        if name in calling.axes and (own or any(True for _ in parts(form, Slot))):
+        if name in calling.axes and (own or any(True for _ in parts(form, ArgumentSlot))):
             given += own
             kept.append(name)
             keys += sharing.keys[first_key:]
@@ -190,7 +190,7 @@ def _host(x: Any) -> Any:
 # ---- the structural slice
 
 
-def _for_the_host(compiled: pipeline.Program) -> PlanSpec:
+def _for_the_host(compiled: pipeline.CompiledProgram) -> PlanSpec:
     """What the planner needs, without what only a device computes: its operations keep their places, but not what
     they are."""
     spec = compiled.spec

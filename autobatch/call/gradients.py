@@ -20,7 +20,7 @@ import numpy as np
 from autobatch.call import transfer
 from autobatch.call.arguments import Raw, is_array, one_level
 from autobatch.call.batches.batch import Batch
-from autobatch.call.batches.groups import Form, Leaves, with_rows
+from autobatch.call.batches.groups import BatchForm, BatchLeaves, with_rows
 from autobatch.call.grouped import GroupedBatch
 from autobatch.call.sharing import PLAIN, Sharing
 from autobatch.compiler.differentials import moves
@@ -28,10 +28,10 @@ from autobatch.data.columns import columns_of
 from autobatch.data.libraries import STRUCTURE, is_graph_class
 from autobatch.data.ragged import Ragged
 from autobatch.data.schema import UNKNOWN, Field, ListStore, Schema, Store
-from autobatch.ir.types import Array, List, Made, Ref, Type
+from autobatch.ir.types import Array, BuiltObject, List, Ref, Type
 
 
-class Structure(Sharing):
+class SharedStructure(Sharing):
     """The structure of shared values with `make(k, value)` in the place of run-time value k, Python integers apart,
     and None in the place of all that has no derivative. Counts as `Sharing` does. `again`: something was met that
     stands elsewhere too."""
@@ -115,7 +115,7 @@ def _of_graphs(schema: Schema) -> tuple[set[str], set[str]]:
 
 def _is_none(type: Type) -> bool:
     """Is a value of this type no float, and nothing that may hold any?"""
-    return not isinstance(type, (Ref, List, Made)) and not is_float(type)
+    return not isinstance(type, (Ref, List, BuiltObject)) and not is_float(type)
 
 
 def is_float(type: Type | None) -> bool:
@@ -123,7 +123,7 @@ def is_float(type: Type | None) -> bool:
     return isinstance(type, Array) and (type.dtype.startswith(("float", "complex", "bfloat")))
 
 
-def batch_of(leaves: Mapping[str, Any], form: Form, derivatives: Mapping[str, Any]) -> Batch:
+def batch_of(leaves: Mapping[str, Any], form: BatchForm, derivatives: Mapping[str, Any]) -> Batch:
     """A Batch of derivatives of examples that are `leaves`: those of some columns are given, of others zero."""
     schema = without_derivative(form.schema)
     columns = dict(leaves)
@@ -135,7 +135,7 @@ def batch_of(leaves: Mapping[str, Any], form: Form, derivatives: Mapping[str, An
         elif held is not None and moves(held):
             found = derivatives.get(name)
             columns[name] = jnp.zeros(held.shape, held.dtype) if found is None else with_rows(found, held.shape[0])
-    return Batch.from_leaves(Leaves(columns), replace(form, schema=schema, plans=(), planners=(), like=None))
+    return Batch.from_leaves(BatchLeaves(columns), replace(form, schema=schema, plans=(), planners=(), like=None))
 
 
 def derivatives_like(batch: Batch, derivatives: Mapping[str, Any]) -> Batch:
@@ -147,7 +147,7 @@ def derivatives_like(batch: Batch, derivatives: Mapping[str, Any]) -> Batch:
     columns = group.columns
     held = transfer.to_leaves(columns, {space: int(starts[-1]) for space, starts in columns.starts.items()})
     enums = tuple((n, type(v[0])) for n, v in columns.vocabularies.items() if n != "str" and v)
-    form = Form(group.schema, group.count, group.width, enums=enums, component=batch.component)
+    form = BatchForm(group.schema, group.count, group.width, enums=enums, component=batch.component)
     return batch_of(held, form, derivatives)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from autobatch.call.arguments import canonical, is_array, one_level
 from autobatch.call.batches.batch import Batch
-from autobatch.call.batches.groups import Form, Leaves
+from autobatch.call.batches.groups import BatchForm, BatchLeaves
 from autobatch.call.grouped import GroupedBatch, pack
 from autobatch.call.objects import unbatch
 from autobatch.call.results import Failures
@@ -29,7 +29,7 @@ from autobatch.ir.jax_compat import row_type
 
 
 @dataclass(frozen=True)
-class Together:
+class JoinedResults:
     """Puts results together. `order[i]` is where example i is among the rows of all groups, one after another; group k
     has `sizes[k]` rows."""
 
@@ -95,7 +95,7 @@ class Together:
         rows = jnp.where(position < offsets[-1], rows, 0)
         known = rows if isinstance(rows, jax.core.Tracer) else np.asarray(rows)
         some = [k for k, n in enumerate(capacities) if n] or [0]  # where there are no rows, their type is unknown
-        inner = Together(self.function, known, tuple(capacities[k] for k in some))
+        inner = JoinedResults(self.function, known, tuple(capacities[k] for k in some))
         return Ragged(
             _cleared(inner.value([parts[k].values for k in some]), position < offsets[-1]), offsets, parts[0].is_tuples
         )
@@ -117,7 +117,7 @@ class Together:
         return pack([rows[k] for k in np.asarray(self.order).tolist()])
 
 
-def failures_together(parts: Sequence[Failures], together: Together) -> Failures:
+def failures_together(parts: Sequence[Failures], together: JoinedResults) -> Failures:
     """What failed, in all groups. Details are known on the host only."""
     failed = together.value([p.failed for p in parts])
     if isinstance(together.order, jax.core.Tracer):
@@ -158,4 +158,4 @@ def _cleared(values: Any, used: Any) -> Any:
 def _batch_of_arrays(rows: Any) -> Batch:
     """An array as a batch whose examples are its rows."""
     schema = Schema(row_type(rows))
-    return Batch.from_leaves(Leaves({ROOT: rows}), Form(schema, int(rows.shape[0]), 1))
+    return Batch.from_leaves(BatchLeaves({ROOT: rows}), BatchForm(schema, int(rows.shape[0]), 1))

@@ -23,7 +23,7 @@ import numpy as np
 
 from autobatch.call import transfer
 from autobatch.call.batches.batch import Batch, index_on_host, schema_like
-from autobatch.call.batches.groups import Form, Group, Leaves
+from autobatch.call.batches.groups import BatchForm, BatchLeaves, Group
 from autobatch.call.batches.packing import pack as pack_columns
 from autobatch.call.batches.packing import pack_fresh
 from autobatch.data.columns import Columns, Ints, offsets_of, positions
@@ -62,7 +62,7 @@ class GroupedBatch(Batch):
         made.groups, made.order = children
         return made
 
-    def parts(self) -> tuple[Leaves, Form]:
+    def parts(self) -> tuple[BatchLeaves, BatchForm]:
         raise self._no_single("columns")
 
     # -- on the host

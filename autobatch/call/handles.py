@@ -23,10 +23,10 @@ from autobatch.backends.llvm.whole.objects import object_of, target_of
 from autobatch.backends.llvm.whole.program import WholeProgram
 from autobatch.backends.llvm.whole.running import CHUNK, fits, processors, zeros
 from autobatch.backends.llvm.whole.trampoline import arrays_for, trampoline
-from autobatch.call.arguments import Bound, Raw, Slot, canonical
+from autobatch.call.arguments import ArgumentSlot, BoundArguments, Raw, canonical
 from autobatch.call.prepared import Prepared
 from autobatch.call.specialisations import compiling_nothing
-from autobatch.call.specialise import Program
+from autobatch.call.specialise import SpecialisedProgram
 from autobatch.compiler.reporting import failures_of
 from autobatch.errors import ExampleError, PlanError, TargetError
 from autobatch.ir.handing_over import as_jax
@@ -45,7 +45,7 @@ MANY = 4 * CHUNK
 class NativeGroups:
     """Machine code for calls whose groups, by the shapes of their examples, are of the same types."""
 
-    def __init__(self, programs: Sequence[Program], call: Call) -> None:
+    def __init__(self, programs: Sequence[SpecialisedProgram], call: Call) -> None:
         self.programs, self._by_function = tuple(programs), call
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -66,7 +66,7 @@ class NativeGroups:
 class NativeCompiled(NativeGroups):
     """Machine code for calls of the same types; `executable.text` is its LLVM IR."""
 
-    def __init__(self, prepared: Prepared, bound: Bound, call: Call) -> None:
+    def __init__(self, prepared: Prepared, bound: BoundArguments, call: Call) -> None:
         super().__init__([prepared.program], call)
         self.program, self.threads = prepared.program, prepared.place.threads or processors()
         native = prepared.program.compiled.native
@@ -141,7 +141,7 @@ def _on_host(x: Any) -> Any:
 def _direct(
     call: Callable[..., bool | None],
     build: Callable[[Sequence[Any]], Any],
-    order: Order,
+    order: OperandOrder,
     of: NativeCompiled,
     native: WholeProgram,
 ) -> Callable[..., Any]:
@@ -186,7 +186,7 @@ def _direct(
 
 
 @dataclass(frozen=True)
-class Order:
+class OperandOrder:
     """Where the operands of the code are in a call: `places` has for each the number of an argument, or of one that is
     a dict and a key of it. `first`: an argument that is batched; `dicts`: how many keys each dict has."""
 
@@ -204,7 +204,7 @@ def _given(args: Sequence[Any], places: Sequence[int | tuple[int, str]], dicts: 
     return [args[p] if isinstance(p, int) else args[p[0]][p[1]] for p in places]
 
 
-def _order(prepared: Prepared, bound: Bound) -> Order | None:
+def _order(prepared: Prepared, bound: BoundArguments) -> OperandOrder | None:
     """For each operand of the code where it is; None where one is neither an argument nor in a dict that is one, or
     where the order of a dict's keys matters."""
     program, native = prepared.program, prepared.program.compiled.native
@@ -215,7 +215,7 @@ def _order(prepared: Prepared, bound: Bound) -> Order | None:
     dicts: dict[int, int] = {}
     for k, form in enumerate(bound.forms.values()):
         match form:
-            case Slot(kind="array", axis=0):
+            case ArgumentSlot(kind="array", axis=0):
                 batched[form.index] = k
             case Raw(value=value, static=False) if isinstance(value, np.ndarray):
                 shared.append(k)
@@ -227,7 +227,7 @@ def _order(prepared: Prepared, bound: Bound) -> Order | None:
     if not isinstance(native, WholeProgram) or sum(not x.varies for x in native.operands) != len(shared):
         return None
     last = [batched[k] for k in sorted(batched)]
-    return Order((*shared, *last), last[-1], len(bound.forms), dicts)
+    return OperandOrder((*shared, *last), last[-1], len(bound.forms), dicts)
 
 
 def _is_dict_of_arrays(value: Any) -> bool:

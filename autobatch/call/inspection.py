@@ -15,12 +15,12 @@ import jax
 
 from autobatch.backends.cuda.program import CudaProgram
 from autobatch.backends.cuda.ptx import names
-from autobatch.call.arguments import Bound
-from autobatch.call.compiled import Compiled, CompiledFor, Executable
+from autobatch.call.arguments import BoundArguments
+from autobatch.call.compiled import Compiled, CompiledFor, XlaExecutable
 from autobatch.call.exporting import PLATFORMS, Calling, export
 from autobatch.call.handles import Call, NativeCompiled, NativeGroups
 from autobatch.call.prepared import Prepared
-from autobatch.call.specialise import Program
+from autobatch.call.specialise import SpecialisedProgram
 from autobatch.common.targets import Target
 from autobatch.common.targets import target as find_target
 from autobatch.data.columns import Ints
@@ -33,7 +33,7 @@ Parts = Sequence[tuple[Ints, Prepared]]
 """The groups of a call by the shapes of arrays: the numbers of their examples, and what runs."""
 
 
-def lowered(parts: Parts, call: Call, bound: Bound, calling: Calling) -> Lowered | LoweredGroups:
+def lowered(parts: Parts, call: Call, bound: BoundArguments, calling: Calling) -> Lowered | LoweredGroups:
     """The program of a call, whose arguments are `bound`, or those of its groups."""
     found = [Lowered(p, call, bound, calling) for _, p in parts]
     return found[0] if len(found) == 1 else LoweredGroups(found, [m for m, _ in parts], shapes_of(parts), call)
@@ -47,12 +47,12 @@ def shapes_of(parts: Parts) -> list[dict[str, str]]:
 class Lowered:
     """A program for the types and the size class of one call."""
 
-    def __init__(self, prepared: Prepared, call: Call, bound: Bound, calling: Calling) -> None:
+    def __init__(self, prepared: Prepared, call: Call, bound: BoundArguments, calling: Calling) -> None:
         self._calling = calling
         self._prepared, self._program, self._call, self._bound = prepared, prepared.program, call, bound
 
     @property
-    def program(self) -> Program:
+    def program(self) -> SpecialisedProgram:
         """The specialisation."""
         return self._program
 
@@ -115,19 +115,19 @@ class Lowered:
         file. Raises BatchError where the result has a form that no file holds, as pytrees of the user's."""
         export(path, self._prepared.with_tables(), self._bound, self._calling, platforms, vjp_order)
 
-    def executable_for(self, target: Target | None = None) -> Executable:
+    def executable_for(self, target: Target | None = None) -> XlaExecutable:
         """What XLA makes of the program, for this machine or another."""
         if target is None:
             return self._executable
         program, signature, lowered = self._by_xla(target)
-        return Executable(program, signature, target.made(lowered))
+        return XlaExecutable(program, signature, target.made(lowered))
 
     @cached_property
-    def _executable(self) -> Executable:
+    def _executable(self) -> XlaExecutable:
         program, signature, lowered = self._by_xla(None)
-        return Executable(program, signature, lowered.compile())
+        return XlaExecutable(program, signature, lowered.compile())
 
-    def _by_xla(self, target: Target | None) -> tuple[Program, Hashable, jax.stages.Lowered]:
+    def _by_xla(self, target: Target | None) -> tuple[SpecialisedProgram, Hashable, jax.stages.Lowered]:
         planned = self._prepared.with_tables()
         program, signature = planned.program, planned.ready.signature
         return program, signature, program.lowered(planned.shared, dict(planned.ready.tables), signature, target)

@@ -17,14 +17,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.call.arguments import Bound, fill
+from autobatch.call.arguments import BoundArguments, fill
 from autobatch.call.batches.batch import Batch
 from autobatch.call.batches.data import Examples
 from autobatch.call.batches.groups import data_tables, with_rows
 from autobatch.call.containers import in_same_places
 from autobatch.call.cotangents import Numbered, fit, fit_examples, paired, same_rows, tangents_of_objects
-from autobatch.call.gradients import Structure, derivative_of, derivatives_like, float_columns, has_derivative, is_float
-from autobatch.call.group_results import Together
+from autobatch.call.gradients import (
+    SharedStructure,
+    derivative_of,
+    derivatives_like,
+    float_columns,
+    has_derivative,
+    is_float,
+)
+from autobatch.call.group_results import JoinedResults
 from autobatch.call.grouped import GroupedBatch
 from autobatch.call.native import ARRAYS, Moved
 from autobatch.call.prepared import Prepared
@@ -37,7 +44,7 @@ from autobatch.compiler import differentials
 from autobatch.compiler.differentials import Moving, Wrt, floats, moves, with_floats
 from autobatch.data.columns import columns_of
 from autobatch.errors import BatchError, UnsupportedError
-from autobatch.ir.template import Container, Fixed, Maybe, Output, Pointer, Rows, Template
+from autobatch.ir.template import Container, Fixed, ListTemplate, OptionalTemplate, Output, Pointer, Template
 from autobatch.ir.types import Array
 
 Gradient = tuple[Any, list[Any]]
@@ -47,11 +54,11 @@ Gradient = tuple[Any, list[Any]]
 
 
 @dataclass
-class Leaf:
+class LinearCall:
     """A call that is one program."""
 
     given: Prepared
-    asked: Bound
+    asked: BoundArguments
     again: tuple[Prepared, Callable[[Prepared], Gradient]] | None = None
     """The program that has computed a gradient, and how to have that of another call of it."""
 
@@ -61,7 +68,7 @@ class Leaf:
         return self.given if self.given.operands is None else self.given.with_tables()
 
     @property
-    def bound(self) -> Bound:
+    def bound(self) -> BoundArguments:
         """The arguments of the program that is prepared: of one over traces they are others."""
         return self.prepared.bound or self.asked
 
@@ -178,7 +185,9 @@ class Leaf:
         )
         return made
 
-    def derivatives(self, moving: Moving, wrt: Wrt, columns: Mapping[str, Any], selection: Selection) -> Found:
+    def derivatives(
+        self, moving: Moving, wrt: Wrt, columns: Mapping[str, Any], selection: Selection
+    ) -> FoundDerivatives:
         """Derivatives by inputs as those by arguments. `columns`: what the result, which holds examples, adds."""
         if self.stale is not None:
             moving = with_floats(moving, [jnp.where(self.stale, jnp.nan, x).astype(x.dtype) for x in floats(moving)])
@@ -192,7 +201,7 @@ class Leaf:
                     slots[slot.index] = zeros if table is None else with_rows(table, len(slot)).astype(zeros.dtype)
             else:
                 slots[slot.index] = self.batch_of(moving[1], columns, slot.index)
-        return Found(shared, slots)
+        return FoundDerivatives(shared, slots)
 
     @property
     def live_columns(self) -> dict[str, Any]:
@@ -276,7 +285,7 @@ def rows_alone(p: Prepared, moving: Moving, wrt: Wrt) -> Moving:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundDerivatives:
     """Derivatives by numbered shared value and by batched leaf; those of arrays have their examples on axis 0."""
 
     shared: Mapping[int, Any]
@@ -291,14 +300,14 @@ class Groups:
     """A call whose examples are in groups by shape."""
 
     parts: list[Tree]
-    together: Together
+    together: JoinedResults
     whole: Collected
 
-    def found(self, parts: Sequence[Found]) -> Found:
+    def found(self, parts: Sequence[FoundDerivatives]) -> FoundDerivatives:
         """Derivatives of the whole from those of the groups."""
         shared = {k: sum(p.shared[k] for p in parts) for k in parts[0].shared}  # of tables: rows behind rows
         slots = {k: self.joined([p.slots[k] for p in parts]) for k in parts[0].slots}
-        return Found(shared, slots)
+        return FoundDerivatives(shared, slots)
 
     def joined(self, parts: list[Any]) -> Any:
         if all(isinstance(p, Batch) for p in parts):
@@ -306,30 +315,30 @@ class Groups:
         return jnp.concatenate(parts)[self.together.order]
 
 
-Tree = Leaf | Groups
+Tree = LinearCall | Groups
 
 
 @dataclass
 class Collected(ByShape):
     """The programs of a call, not yet run."""
 
-    def combine(self, parts: Sequence[Any], together: Together) -> Any:
+    def combine(self, parts: Sequence[Any], together: JoinedResults) -> Any:
         return Groups(list(parts), together, self)
 
 
-def leaves(tree: Tree) -> list[Leaf]:
-    return [tree] if isinstance(tree, Leaf) else [leaf for part in tree.parts for leaf in leaves(part)]
+def leaves(tree: Tree) -> list[LinearCall]:
+    return [tree] if isinstance(tree, LinearCall) else [leaf for part in tree.parts for leaf in leaves(part)]
 
 
-def found(tree: Tree, parts: Iterator[Found]) -> Found:
-    return next(parts) if isinstance(tree, Leaf) else tree.found([found(part, parts) for part in tree.parts])
+def found(tree: Tree, parts: Iterator[FoundDerivatives]) -> FoundDerivatives:
+    return next(parts) if isinstance(tree, LinearCall) else tree.found([found(part, parts) for part in tree.parts])
 
 
 def assemble(
     tree: Tree, computed: Iterator[Any], columns: Iterator[Mapping[str, Any]] | None = None, out_axes: Any = ...
 ) -> Any:
     """The result of a call, of what its programs compute. `columns` of floats replace those of the examples."""
-    if isinstance(tree, Leaf):
+    if isinstance(tree, LinearCall):
         if columns is None:
             return tree.prepared.assemble(next(computed), tree.stale, out_axes=out_axes)
         live = {**tree.prepared.examples.host_or_leaves(), **next(columns)}
@@ -400,7 +409,7 @@ def with_gradient(
     """The result of a call, and the derivative of the sum over its examples of the scalar that each returns. `by_rows`:
     `SparseRows` of tables of which rows alone are read. `alone`: nobody asks for the result."""
     outputs = [scalar(returned(leaf.given.program.result), function, has_aux, what) for leaf in leaves(tree)]
-    if isinstance(tree, Leaf) and outputs[0] is not None:
+    if isinstance(tree, LinearCall) and outputs[0] is not None:
         if not by_rows and (made := tree.natively(selection, outputs[0], alone)) is not None:
             return made
         output = scalar(returned(tree.prepared.program.result), function, has_aux, what)
@@ -447,10 +456,10 @@ def scalar(template: Template, function: str, has_aux: bool, what: str) -> int |
             words = f"a {kind}"
         case Fixed(value=value):
             words = repr(value)
-        case Maybe():
+        case OptionalTemplate():
             words = "None on some path"
-        case Rows() | Pointer():
-            words = "a list" if isinstance(template, Rows) else "an object"
+        case ListTemplate() | Pointer():
+            words = "a list" if isinstance(template, ListTemplate) else "an object"
     raise BatchError(
         f"{what}: {function} returns {words} for one example, and the derivative is that of a number, a float32[]; "
         f"return one, or take ab.vjp({function}, ...), which has a cotangent for every float of the result"
@@ -468,7 +477,7 @@ class Tangents:
     slots: Mapping[int, Any]
     what: str
 
-    def of(self, leaf: Leaf) -> tuple[Wrt, Moving]:
+    def of(self, leaf: LinearCall) -> tuple[Wrt, Moving]:
         """The inputs of a program that move, and their tangents."""
         p = leaf.prepared
         shared = leaf.numbers.tangents(self.shared, p.shared)
@@ -487,7 +496,7 @@ class Tangents:
 
 def tangents_of(tree: Tree, selection: Selection, given: Sequence[Any], what: str) -> Tangents:
     """Tangents of arguments as users give them."""
-    structure = Structure("", lambda k, value: Numbered(k, value) if has_derivative(value) else None)
+    structure = SharedStructure("", lambda k, value: Numbered(k, value) if has_derivative(value) else None)
     made = {id(raw): structure.raw(raw) for raw in selection.bound.shared}
     shared: dict[int, Any] = {}
     slots: dict[int, Any] = {}

@@ -17,14 +17,14 @@ from typing import Any, Protocol
 import jax.numpy as jnp
 
 from autobatch.call import transfer
-from autobatch.call.outcome import Cell, ClassKind, Level, Outcome, class_kind
+from autobatch.call.outcome import ClassKind, Outcome, ResultCell, ResultLevel, class_kind
 from autobatch.data.columns import has_mask
 from autobatch.data.schema import UNKNOWN, Class, Field, Schema, Store
 from autobatch.ir.template import MadeTemplate, Template
-from autobatch.ir.types import List, Made, Ref, Type
+from autobatch.ir.types import BuiltObject, List, Ref, Type
 
 
-class Columns(Protocol):
+class BuiltColumns(Protocol):
     """The batch under construction (`assembly.py`)."""
 
     outcome: Outcome
@@ -37,13 +37,13 @@ class Columns(Protocol):
 
     def name(self, wanted: str) -> str: ...
 
-    def cell(self, template: Template, level: Level) -> Cell: ...
+    def cell(self, template: Template, level: ResultLevel) -> ResultCell: ...
 
 
 def is_made(type: Type, adopted: Sequence[str]) -> bool:
     """Are values of this type, or the elements of its lists, objects that were made or stand beside such?"""
     match type:
-        case Made():
+        case BuiltObject():
             return True
         case Ref(store=store):
             return store in adopted
@@ -54,14 +54,14 @@ def is_made(type: Type, adopted: Sequence[str]) -> bool:
 
 
 @dataclass
-class _Column:
+class _BuiltColumn:
     """A field under construction, for the classes at some positions. `missing`: where it is None."""
 
     name: str
-    cell: Cell
+    cell: ResultCell
     classes: list[int]
 
-    def merge(self, cell: Cell, mine: Any) -> None:
+    def merge(self, cell: ResultCell, mine: Any) -> None:
         """Other rows of this field: those of another class that has it too."""
         old, new = (_filled(c, (cell if c is self.cell else self.cell)) for c in (self.cell, cell))
         missing = None
@@ -70,15 +70,15 @@ class _Column:
             missing = jnp.where(mine, after, before)
         mask = mine.reshape(mine.shape + (1,) * (new.values.ndim - 1))
         null = old.has_none or new.has_none
-        self.cell = Cell(new.type, jnp.where(mask, new.values, old.values), missing, null)
+        self.cell = ResultCell(new.type, jnp.where(mask, new.values, old.values), missing, null)
 
 
-def _filled(cell: Cell, other: Cell) -> Cell:
+def _filled(cell: ResultCell, other: ResultCell) -> ResultCell:
     """A field that is always None, as one of the type that it has elsewhere."""
     if cell.type != UNKNOWN or other.type == UNKNOWN:
         return cell
     empty = -1 if isinstance(other.type, Ref | List) else 0
-    return Cell(other.type, jnp.full_like(other.values, empty), jnp.ones(other.values.shape[0], bool), True)
+    return ResultCell(other.type, jnp.full_like(other.values, empty), jnp.ones(other.values.shape[0], bool), True)
 
 
 @dataclass
@@ -97,21 +97,23 @@ class MadeStore:
     """One store for all objects that a call has made, and for those of the examples that stand beside them: the rows of
     an adopted store come first in each example."""
 
-    def __init__(self, batch: Columns) -> None:
+    def __init__(self, batch: BuiltColumns) -> None:
         assert batch.outcome.made is not None
         self.batch, self.rows = batch, batch.outcome.made
         names = [t.name for t, _ in self.rows.classes]
         self.name = batch.name("|".join(dict.fromkeys(sorted([*names, *self.rows.adopted]))))
         self.position = len(batch.stores)
         batch.stores.append(Store(self.name, (), ()))  # reserves the name while the fields are built
-        self.fields: list[_Column] = []
+        self.fields: list[_BuiltColumn] = []
         self.classes: list[Class] = []
 
-    def cell(self, type: Type, rows: Any) -> Cell:
+    def cell(self, type: Type, rows: Any) -> ResultCell:
         if isinstance(type, List):
             self.batch.reads_input = True
-            return Cell(self.moved(type), rows, nullable=True)
-        return Cell(Ref(self.name), rows if isinstance(type, Made) else self.place(type, rows), nullable=True)
+            return ResultCell(self.moved(type), rows, nullable=True)
+        return ResultCell(
+            Ref(self.name), rows if isinstance(type, BuiltObject) else self.place(type, rows), nullable=True
+        )
 
     def moved(self, type: Type) -> Type:
         """A type of the examples as it is when adopted objects are rows of this store."""
@@ -193,7 +195,7 @@ class MadeStore:
         outcome = replace(
             self.batch.outcome, count=int(mine.shape[0]), results=self.rows.results[first:], live=self.rows.starts[-1]
         )
-        level = Level(outcome, jnp.asarray(self.rows.starts))
+        level = ResultLevel(outcome, jnp.asarray(self.rows.starts))
         for key, child in zip(form.keys, form.children, strict=True):
             self.add(str(key), self.batch.cell(child, level), mine, [position])
 
@@ -207,17 +209,17 @@ class MadeStore:
         for f in held.fields:
             values = self.place(f.type, jnp.asarray(leaves[f.column])[at])
             missing = jnp.asarray(leaves[f"{f.column}?"])[at] if has_mask(f) else None
-            cell = Cell(self.moved(f.type), values, missing, f.nullable)
+            cell = ResultCell(self.moved(f.type), values, missing, f.nullable)
             self.add(f.name, cell, mine, [position[k] for k in f.classes])
         return jnp.where(mine, first + jnp.asarray(leaves[f"{store}.#tag"])[at], tags)
 
-    def add(self, name: str, cell: Cell, mine: Any, classes: list[int]) -> None:
+    def add(self, name: str, cell: ResultCell, mine: Any, classes: list[int]) -> None:
         for held in self.fields:
             if held.name == name and (held.cell.type == cell.type or UNKNOWN in (held.cell.type, cell.type)):
                 held.merge(cell, mine)
                 held.classes += classes
                 return
-        self.fields.append(_Column(name, cell, classes))
+        self.fields.append(_BuiltColumn(name, cell, classes))
 
     def rest(self) -> Adopted:
         """The other stores of the examples, their references to adopted objects moved."""

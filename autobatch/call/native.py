@@ -16,16 +16,16 @@ import numpy as np
 
 from autobatch.backends.cuda.arrays import DeviceArray
 from autobatch.backends.cuda.running import ones
-from autobatch.backends.interface import FunctionCode, FunctionProgram, Place
+from autobatch.backends.interface import FunctionCode, FunctionProgram, Placement
 from autobatch.backends.llvm.lanes.tensors import KEY
 from autobatch.call import on_gpu
-from autobatch.call.arguments import Bound
+from autobatch.call.arguments import BoundArguments
 from autobatch.call.batches.data import Examples, raw
 from autobatch.call.batches.groups import ARGUMENT, Tables
 from autobatch.call.containers import leaves, with_leaves
 from autobatch.call.results import texts_of
-from autobatch.call.specialise import Program, parameters
-from autobatch.compiler.choice import Call, use_of
+from autobatch.call.specialise import SpecialisedProgram, parameters
+from autobatch.compiler.choice import CallFacts, use_of
 from autobatch.compiler.computed import ArrayResult, Result, StructureResult
 from autobatch.data import word_tables
 from autobatch.data.schema import WORDS, ColumnInput, Schema
@@ -38,7 +38,7 @@ ARRAYS = (np.ndarray, jax.Array, DeviceArray)
 
 
 def operands(
-    program: Program, examples: Examples, shared: Sequence[Any], runs: bool, traced: bool = False
+    program: SpecialisedProgram, examples: Examples, shared: Sequence[Any], runs: bool, traced: bool = False
 ) -> list[Any] | None:
     """What the code reads: shared inputs, what comes with the examples, then batched ones. None where the call is not
     its own: it is to do more than run, the program is no machine code, or JAX traces it (`traced`: also then)."""
@@ -57,7 +57,7 @@ def _traced(xs: Iterable[Any]) -> bool:
     return any(isinstance(x, jax.core.Tracer) for x in xs)
 
 
-def shares_traced(bound: Bound) -> bool:
+def shares_traced(bound: BoundArguments) -> bool:
     """Does JAX trace an argument that all examples share?"""
     return _traced(leaves([r.value for r in bound.shared], ARRAYS))
 
@@ -67,7 +67,7 @@ def _is_traced(examples: Examples) -> bool:
     return bool(examples.width) and examples.leaves is not None and _traced(examples.leaves[0].columns.values())
 
 
-def _of_examples(program: Program, examples: Examples) -> Iterator[Any]:
+def _of_examples(program: SpecialisedProgram, examples: Examples) -> Iterator[Any]:
     """The columns that the program reads, and where strings stand in the vocabularies."""
     assert program.compiled.native is not None
     words = dict[str, dict[Any, int]]()
@@ -84,7 +84,7 @@ def _of_examples(program: Program, examples: Examples) -> Iterator[Any]:
         yield np.int32(words[x.vocabulary].get(x.value, -1))
 
 
-def columns_read(program: Program, schema: Schema) -> list[tuple[str, bool]] | None:
+def columns_read(program: SpecialisedProgram, schema: Schema) -> list[tuple[str, bool]] | None:
     """The columns that are the operands of a function of packed examples alone, behind those that are shared, and of
     which it reads a row for each example. None where others are."""
     inputs = program_of(program).inputs
@@ -96,7 +96,7 @@ def columns_read(program: Program, schema: Schema) -> list[tuple[str, bool]] | N
     return columns + [(name, True) for name in program.argument_columns(schema).values()]
 
 
-def _batched(program: Program, examples: Examples) -> Iterator[Any]:
+def _batched(program: SpecialisedProgram, examples: Examples) -> Iterator[Any]:
     """A column for each parameter of the entry."""
     packed = program.argument_columns(examples.schema)
     for k, (position, component) in enumerate(parameters(program.components)):
@@ -107,10 +107,10 @@ def _batched(program: Program, examples: Examples) -> Iterator[Any]:
             yield examples.column(packed[f"#argument{table}"])[: examples.count]
 
 
-SOMEWHERE = Place()
+SOMEWHERE = Placement()
 
 
-def program_of(program: Program) -> FunctionProgram:
+def program_of(program: SpecialisedProgram) -> FunctionProgram:
     """The code of a function that is such code as a whole."""
     assert program.compiled.native is not None
     return program.compiled.native
@@ -120,7 +120,7 @@ Moved = tuple[str, Any]
 """What a derivative is by: ("shared", the number of an input), ("batched", that of a leaf), ("column", a name)."""
 
 
-def places(program: Program, schema: Schema, shared: int) -> dict[Moved, int]:
+def places(program: SpecialisedProgram, schema: Schema, shared: int) -> dict[Moved, int]:
     """Where what the code reads is among its operands, behind the first `shared`."""
     inputs = program_of(program).inputs
     found: dict[Moved, int] = {("shared", k): k for k in range(shared)}
@@ -131,7 +131,7 @@ def places(program: Program, schema: Schema, shared: int) -> dict[Moved, int]:
     return found | {("column", name): behind + int(table.removeprefix(ARGUMENT)) for table, name in of_arguments}
 
 
-def gradient_of(program: Program, output: int, wrt: Sequence[int]) -> FunctionCode | None:
+def gradient_of(program: SpecialisedProgram, output: int, wrt: Sequence[int]) -> FunctionCode | None:
     """The derivative of result `output` by some operands; None where there is no machine code for it."""
     compiled, key = program_of(program), (output, tuple(wrt))
     with nullcontext() if key in compiled.gradients else program.compiling("the derivative's machine code"):
@@ -154,14 +154,14 @@ def ones_of(count: int, dtype: Any) -> Any:
     return held[:count]
 
 
-def weights(given: Sequence[Any], status: Any, dtype: Any, wrong: bool, place: Place) -> Any:
+def weights(given: Sequence[Any], status: Any, dtype: Any, wrong: bool, place: Placement) -> Any:
     """One for each example, zero for those that have failed; where the arrays of a call are."""
     if isinstance(status, DeviceArray) and not wrong:
         return ones(status, dtype, place.stream)
     return np.asarray(np.asarray(status) == 0, dtype) if wrong else ones_of(len(status), dtype)
 
 
-def results(program: Program, arrays: Sequence[Any], failed: Any = None) -> list[Result]:
+def results(program: SpecialisedProgram, arrays: Sequence[Any], failed: Any = None) -> list[Result]:
     """What the program has computed, as XLA would have given it. `failed`: examples whose results are blank."""
     texts = texts_of(program.result) if failed is not None else ()
     dtypes = [r.dtype for r in program_of(program).results]
@@ -177,7 +177,7 @@ def results(program: Program, arrays: Sequence[Any], failed: Any = None) -> list
     return made
 
 
-def words(program: Program, examples: Examples) -> Tables:
+def words(program: SpecialisedProgram, examples: Examples) -> Tables:
     """The vocabularies of strings and members of enums among the results."""
     return program.words(_vocabularies(examples)) if program.returned_words else {}
 
@@ -197,7 +197,7 @@ def backend_for(examples: Examples, shared: Sequence[Any], runs: bool, derives: 
         return "cuda"
     free = options.loops == "auto" and options.products == "auto" and examples.unfit is None
     platform = jax.default_backend()
-    call = Call(
+    call = CallFacts(
         runs and free,
         derives,
         examples.structure is not None,

@@ -113,7 +113,7 @@ def capacity(values: Result) -> int:
 
 
 @dataclass
-class Cell:
+class ResultCell:
     """A column under construction. `missing`: where it is None. A reference or list that is `nullable` is -1 there."""
 
     type: Type
@@ -128,7 +128,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Level:
+class ResultLevel:
     """Rows of results: those of the entries of the Batch themselves, or of the elements of a list in each of them.
     `starts`: where the rows of each entry begin."""
 
@@ -139,8 +139,8 @@ class Level:
     def count(self) -> int:
         return self.outcome.count
 
-    def inside(self, held: RaggedResult) -> Level:
-        return Level(self.outcome.inside(held), held.offsets[self.starts])
+    def inside(self, held: RaggedResult) -> ResultLevel:
+        return ResultLevel(self.outcome.inside(held), held.offsets[self.starts])
 
 
 def class_kind(template: Container) -> ClassKind:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.call import wording
-from autobatch.call.arguments import Bound
+from autobatch.call.arguments import BoundArguments
 from autobatch.call.objects import stack
 from autobatch.call.results import Failures
 from autobatch.errors import ExampleError, Failure, UnsupportedError
@@ -74,7 +74,7 @@ def plainly() -> Iterator[None]:
         _mode.plain -= 1
 
 
-def run(function: Callable[..., Any], bound: Bound) -> Iterator[Any]:
+def run(function: Callable[..., Any], bound: BoundArguments) -> Iterator[Any]:
     """What the plain function returns for each example of a batch."""
     bound = _unpacked(bound)
     for k in range(bound.size):
@@ -84,7 +84,7 @@ def run(function: Callable[..., Any], bound: Bound) -> Iterator[Any]:
         yield result
 
 
-def in_words(function: Callable[..., Any], bound: Bound, run: Callable[[Bound], Any]) -> Any:
+def in_words(function: Callable[..., Any], bound: BoundArguments, run: Callable[[BoundArguments], Any]) -> Any:
     """`run(bound)`, whose failures have the words of the plain function."""
 
     def example(k: int) -> Any:
@@ -95,7 +95,7 @@ def in_words(function: Callable[..., Any], bound: Bound, run: Callable[[Bound], 
     return wording.in_words(lambda: run(bound), example)
 
 
-def run_stacked(function: Callable[..., Any], bound: Bound, name: str, *, masks: bool) -> Any:
+def run_stacked(function: Callable[..., Any], bound: BoundArguments, name: str, *, masks: bool) -> Any:
     """Every example plainly, and the results stacked; failures as the batched call reports them."""
     bound = _unpacked(bound)
     made: list[Any] = []
@@ -120,7 +120,7 @@ def run_stacked(function: Callable[..., Any], bound: Bound, name: str, *, masks:
     return stack(made, name), Failures(jnp.asarray(failed), tuple(f for f, _ in failures))
 
 
-def _unpacked(bound: Bound) -> Bound:
+def _unpacked(bound: BoundArguments) -> BoundArguments:
     """The same arguments with the objects of every batch, made once."""
     return bound.with_slots(lambda s: replace(s, kind="list", values=s.values.to_list()) if s.kind == "batch" else s)
 

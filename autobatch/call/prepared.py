@@ -15,17 +15,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.backends.interface import Place
+from autobatch.backends.interface import Placement
 from autobatch.call import called_back, native, on_gpu, results
-from autobatch.call.arguments import Bound
+from autobatch.call.arguments import BoundArguments
 from autobatch.call.batches.data import FAILED, Examples
 from autobatch.call.checks import refuse, refuse_failed
 from autobatch.call.native import SOMEWHERE, Moved
 from autobatch.call.outcome import Outcome
 from autobatch.call.ready import Ready
 from autobatch.call.room import OtherBackend, ask_for_room, exhausted, overflowed
-from autobatch.call.sharing import Packed
-from autobatch.call.specialise import Program
+from autobatch.call.sharing import PackedArgument
+from autobatch.call.specialise import SpecialisedProgram
 from autobatch.compiler.choice import PATIENCE
 from autobatch.compiler.computed import ArrayResult, Result
 from autobatch.compiler.reporting import failures_of
@@ -38,7 +38,7 @@ class Prepared:
     """A call of `function` whose program is known. `check_plans`: the host is called where a plan is stale."""
 
     function: str
-    program: Program
+    program: SpecialisedProgram
     examples: Examples
     shared: list[Any]
     ready: Ready
@@ -46,14 +46,14 @@ class Prepared:
     check_plans: bool
     operands: list[Any] | None = None
     """What machine code reads that is the whole function; None where it does not run."""
-    place: Place = SOMEWHERE
+    place: Placement = SOMEWHERE
     chosen: Callable[[], Prepared] | None = None
     """The same call as XLA runs it, where nobody asked for machine code: from that arrays of JAX come back, too."""
-    bound: Bound | None = None
+    bound: BoundArguments | None = None
     """The call of the program over traced structure, where the function's own is traced."""
     grows: bool = False
     """Is it run again where lists need more room?"""
-    packed: Sequence[Packed] = ()
+    packed: Sequence[PackedArgument] = ()
     """Shared arguments that are columns."""
     concrete: bool = False
     """Is it known that JAX traces nothing of it?"""

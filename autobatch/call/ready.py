@@ -22,9 +22,9 @@ from autobatch.call import transfer
 from autobatch.call.batches.groups import (
     DECIDED,
     TOKEN,
-    Form,
+    BatchForm,
+    BatchLeaves,
     Group,
-    Leaves,
     Plan,
     Planned,
     Specialised,
@@ -42,7 +42,7 @@ from autobatch.errors import ExampleError, Failure, PlanError
 from autobatch.ir.types import Array
 
 
-class Program(Specialised, typing.Protocol):
+class PlannedProgram(Specialised, typing.Protocol):
     """A specialisation, as far as its data is concerned. `on_host`: components that the host reads values of."""
 
     on_host: frozenset[int]
@@ -80,7 +80,7 @@ NOTHING = Ready({}, None)
 """What code reads that takes the arguments as they are."""
 
 
-def from_leaves(leaves: Leaves, form: Form, fingerprint: str) -> Ready | None:
+def from_leaves(leaves: BatchLeaves, form: BatchForm, fingerprint: str) -> Ready | None:
     """The plan that travels with a batch. Columns of data are read from the batch's own leaves: `with_floats` and
     gradients reach them."""
     require_one_batch(leaves, form)
@@ -90,7 +90,7 @@ def from_leaves(leaves: Leaves, form: Form, fingerprint: str) -> Ready | None:
     return None
 
 
-def require_one_batch(leaves: Leaves, form: Form) -> None:
+def require_one_batch(leaves: BatchLeaves, form: BatchForm) -> None:
     """PlanError where the leaves are those of several batches, stacked."""
     rows = tuple(leaves.columns[ROOT].shape)
     if rows != (form.count, *host_shape(form.schema.root)):
@@ -100,7 +100,7 @@ def require_one_batch(leaves: Leaves, form: Form) -> None:
         )
 
 
-def _with_plan(leaves: Leaves, planned: Planned, tables: Tables) -> Ready:
+def _with_plan(leaves: BatchLeaves, planned: Planned, tables: Tables) -> Ready:
     data = {t: with_rows(leaves.columns[c], rows) for t, c, rows in planned.data}
     words = {n: t for n, t in tables.items() if n.startswith(transfer.VOCABULARY)}
     kept = {n: t for n, t in tables.items() if n != DECIDED and n not in words}
@@ -108,7 +108,7 @@ def _with_plan(leaves: Leaves, planned: Planned, tables: Tables) -> Ready:
     return Ready({**kept, **data}, planned.signature, planned.failures, None, checks, words)
 
 
-def from_host(leaves: Leaves, form: Form, program: Program) -> Ready | None:
+def from_host(leaves: BatchLeaves, form: BatchForm, program: PlannedProgram) -> Ready | None:
     """The plan of a batch of which only floats are traced (`jax.grad` by them, outside `jax.jit`), so that it is known
     which examples on the host it is. The plan is made of these; the columns are the batch's own leaves."""
     token = leaves.columns.get(TOKEN)
@@ -123,7 +123,7 @@ def from_host(leaves: Leaves, form: Form, program: Program) -> Ready | None:
     return _with_plan(leaves, *planned_leaves(group, program, held.columns, {}))
 
 
-def from_structure(leaves: Leaves, form: Form, program: Program) -> Ready | None:
+def from_structure(leaves: BatchLeaves, form: BatchForm, program: PlannedProgram) -> Ready | None:
     """The plan of a batch of which only numbers are traced that the host does not read: what a function has returned
     under `jax.grad`, outside `jax.jit`. Nobody keeps it, since nobody else has that batch."""
     traced = {n for n, x in leaves.columns.items() if isinstance(x, jax.core.Tracer)}
@@ -138,7 +138,7 @@ def from_structure(leaves: Leaves, form: Form, program: Program) -> Ready | None
     return replace(made, checks=())  # it is a plan of these very columns
 
 
-def at_run_time(leaves: Leaves, form: Form, program: Program) -> Ready | None:
+def at_run_time(leaves: BatchLeaves, form: BatchForm, program: PlannedProgram) -> Ready | None:
     """The tables of a batch that was planned for a function before the types of its shared arguments were known: now
     they are. The program is traced for the size class of such a batch, and its tables are fetched from the host when it
     runs. From the next batch on they are leaves, and this executable is not used again."""
@@ -188,7 +188,7 @@ def _stale(column: str) -> str:
     return f"stale plan: column {column} decided structure and has changed since; call .plan(f) again"
 
 
-def _unchanged(leaves: Leaves, planned: Planned, sums: Any) -> tuple[Check, ...]:
+def _unchanged(leaves: BatchLeaves, planned: Planned, sums: Any) -> tuple[Check, ...]:
     """That the columns which decided structure are those that were planned. Of leaves that are known, once for all."""
     if not planned.decided or planned.fingerprint in leaves.checked:
         return ()
@@ -211,7 +211,7 @@ def _moved_copies(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[
     return _copies(*primals), functools.reduce(jnp.add, tangents)
 
 
-def one_batch(copies: Sequence[Leaves]) -> tuple[Leaves, tuple[Check, ...]] | None:
+def one_batch(copies: Sequence[BatchLeaves]) -> tuple[BatchLeaves, tuple[Check, ...]] | None:
     """The leaves of arguments that were packed together, of which each brings a copy, and what remains to be checked:
     that they are copies. None where they are none, or that costs more than to put them together anew."""
     first = copies[0]

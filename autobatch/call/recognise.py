@@ -19,7 +19,7 @@ from autobatch.call.arguments import Order, order_of
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class LeafPattern:
     """A number or an array: its class and type. `aval` is the type as JAX has it: arrays that came from one place share
     it, and are alike at a glance."""
 
@@ -31,17 +31,17 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class ContainerPattern:
     """A dict, tuple or list. `names`: the keys of a dict in `canonical` order; `order`: that which it must have, where
     that matters, or where keys may be equal and not the same, as 1 and True are."""
 
     cls: type
     names: tuple[Any, ...]
-    children: tuple[Leaf | Node, ...]
+    children: tuple[LeafPattern | ContainerPattern, ...]
     order: Order | None = None
 
 
-Pattern = Leaf | Node
+Pattern = LeafPattern | ContainerPattern
 
 
 def pattern_of(value: Any, name: str = "", ordered: Container[str] = ()) -> Pattern | None:
@@ -50,11 +50,11 @@ def pattern_of(value: Any, name: str = "", ordered: Container[str] = ()) -> Patt
     if isinstance(value, jax.core.Tracer):
         return None
     if isinstance(value, jax.Array):
-        return Leaf(type(value), value.dtype, value.shape, _is_weak(value), getattr(value, "aval", None))
+        return LeafPattern(type(value), value.dtype, value.shape, _is_weak(value), getattr(value, "aval", None))
     if type(value) is np.ndarray:
-        return Leaf(np.ndarray, value.dtype, value.shape)
+        return LeafPattern(np.ndarray, value.dtype, value.shape)
     if type(value) in (float, complex):
-        return Leaf(type(value))
+        return LeafPattern(type(value))
     if type(value) not in (dict, tuple, list):
         return None
     places: Sequence[Any] = range(len(value))
@@ -70,7 +70,7 @@ def pattern_of(value: Any, name: str = "", ordered: Container[str] = ()) -> Patt
             return None  # names do not tell what it holds apart
     children = [pattern_of(value[k], f"{name}[{k!r}]", ordered) for k in places]
     known = tuple(c for c in children if c is not None)
-    return Node(type(value), names, known, order) if len(known) == len(children) else None
+    return ContainerPattern(type(value), names, known, order) if len(known) == len(children) else None
 
 
 def _is_weak(array: Any) -> bool:
@@ -85,7 +85,7 @@ class Matcher:
     def __init__(self, patterns: Sequence[Pattern]) -> None:
         self.patterns = tuple(patterns)
         self.numbers = tuple(x for p in patterns for x in _leaves(p))
-        self.looks: list[tuple[type[Any], Any, Leaf]] = [(n.cls, n.aval, n) for n in self.numbers]
+        self.looks: list[tuple[type[Any], Any, LeafPattern]] = [(n.cls, n.aval, n) for n in self.numbers]
         self.structure: Any = jax.tree.structure(tuple(map(_like, patterns)))
         self.orders = tuple(x for p in patterns for x in _orders(p))
         self.ordered = any(x is not None for x in self.orders)
@@ -117,14 +117,14 @@ class Matcher:
 
 
 def _orders(pattern: Pattern) -> Iterator[Order | None]:
-    if isinstance(pattern, Node):
+    if isinstance(pattern, ContainerPattern):
         yield pattern.order
         for child in pattern.children:
             yield from _orders(child)
 
 
-def _leaves(pattern: Pattern) -> Iterator[Leaf]:
-    if isinstance(pattern, Leaf):
+def _leaves(pattern: Pattern) -> Iterator[LeafPattern]:
+    if isinstance(pattern, LeafPattern):
         yield pattern
     else:
         for child in pattern.children:
@@ -133,7 +133,7 @@ def _leaves(pattern: Pattern) -> Iterator[Leaf]:
 
 def _like(pattern: Pattern) -> Any:
     """A value of the same structure."""
-    if isinstance(pattern, Leaf):
+    if isinstance(pattern, LeafPattern):
         return 0
     parts = map(_like, pattern.children)
     return dict(zip(pattern.names, parts, strict=True)) if pattern.cls is dict else pattern.cls(parts)
@@ -141,7 +141,7 @@ def _like(pattern: Pattern) -> Any:
 
 def _in_order(pattern: Pattern, value: Any) -> bool:
     """Have the dicts in a value of this structure their keys in the order that they must have?"""
-    if isinstance(pattern, Leaf):
+    if isinstance(pattern, LeafPattern):
         return True
     if isinstance(value, dict):
         if pattern.order is not None and order_of(value) != pattern.order:

@@ -13,17 +13,17 @@ from autobatch.backends.interpret.callback import on_host
 from autobatch.call import transfer
 from autobatch.call.batches.data import Examples, raw
 from autobatch.call.batches.groups import TOKEN, Group, data_tables, with_rows
-from autobatch.call.ready import Program, Ready
+from autobatch.call.ready import PlannedProgram, Ready
 from autobatch.compiler import pipeline
 from autobatch.compiler.differentials import moves
 from autobatch.errors import ExampleError, PlanError
 from autobatch.planning.plan import DataPlan
 
 
-class Planning(Program, Protocol):
+class Planning(PlannedProgram, Protocol):
     """A specialisation, as far as the reference back end needs it."""
 
-    compiled: pipeline.Program
+    compiled: pipeline.CompiledProgram
 
 
 @dataclass

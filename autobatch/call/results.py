@@ -30,8 +30,8 @@ from autobatch.data.ragged import Ragged
 from autobatch.data.returned import element_type
 from autobatch.errors import DESCRIBED, BatchError, Failure
 from autobatch.frontend.types.statics import make_object
-from autobatch.ir.printed import Notes, Printed
-from autobatch.ir.template import Container, Fixed, Maybe, Output, Pointer, Rows, Template
+from autobatch.ir.printed import Printed, PrintedNotes
+from autobatch.ir.template import Container, Fixed, ListTemplate, OptionalTemplate, Output, Pointer, Template
 from autobatch.ir.types import Array, Tag
 
 
@@ -167,7 +167,7 @@ def build(template: Template, outcome: Outcome, out_axes: Any = 0) -> Any:
             made = build(result, outcome, out_axes)
             if _printed.get():
                 return made
-            if isinstance(lines, Container) and lines.cls is not None and issubclass(lines.cls, Notes):
+            if isinstance(lines, Container) and lines.cls is not None and issubclass(lines.cls, PrintedNotes):
                 show_notes(
                     lines.cls.lines, [None if isinstance(x, Fixed) else build(x, outcome) for x in lines.children]
                 )
@@ -181,14 +181,14 @@ def build(template: Template, outcome: Outcome, out_axes: Any = 0) -> Any:
         case Container(kind="list"):
             _no_axis(out_axes, outcome.function, "a list")
             return _written_out(template, outcome)
-        case Rows(element=element, length=length, is_tuple=is_tuple):
+        case ListTemplate(element=element, length=length, is_tuple=is_tuple):
             _no_axis(out_axes, outcome.function, "a list")
             held = outcome.results[length]
             assert isinstance(held, RaggedResult)
             return Ragged(build(element, outcome.inside(held)), held.offsets, is_tuple)
         case Fixed(value=value):
             return _fixed(value, outcome, out_axes)
-        case Output() | Container() | Maybe() | Pointer():
+        case Output() | Container() | OptionalTemplate() | Pointer():
             _no_axis(out_axes, outcome.function, "structure")
             return Assembler(outcome).batch(template)
         case _:

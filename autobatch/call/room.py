@@ -64,7 +64,7 @@ def ask_for_room(failures: Iterable[Failure]) -> None:
         raise OutOfRoom([f for f, _ in found], max(room for _, room in found))
 
 
-class Room:
+class KnownCapacities:
     """What the lists and integers of a function have needed so far."""
 
     def __init__(self) -> None:

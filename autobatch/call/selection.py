@@ -12,15 +12,15 @@ from typing import Any
 import jax.numpy as jnp
 
 from autobatch.backends.cuda.arrays import DeviceArray
-from autobatch.call.arguments import Bound, Branch, Form, Raw, Slot, fill, one_level, parts
-from autobatch.call.gradients import Structure, has_derivative
+from autobatch.call.arguments import ArgumentNode, ArgumentSlot, BoundArguments, Form, Raw, fill, one_level, parts
+from autobatch.call.gradients import SharedStructure, has_derivative
 
 
 @dataclass(frozen=True)
 class Selection:
     """Some arguments of a call: `shared`, the numbers of their run-time values; `slots`, their batched leaves."""
 
-    bound: Bound
+    bound: BoundArguments
     forms: tuple[Form, ...]
     shared: tuple[int, ...]
     slots: tuple[int, ...]
@@ -41,10 +41,10 @@ class Selection:
             found = shared.get(number)
             return jnp.zeros_like(jnp.asarray(value)) if found is None else found
 
-        structure = Structure("", held)
+        structure = SharedStructure("", held)
         made = {id(raw): structure.raw(raw) for raw in self.bound.shared}
 
-        def of_slot(slot: Slot) -> Any:
+        def of_slot(slot: ArgumentSlot) -> Any:
             found = slots.get(slot.index)
             if slot.kind != "array" or found is None or slot.axis == 0:
                 return found
@@ -55,7 +55,7 @@ class Selection:
         return [fill(form, of_slot, lambda raw: made[id(raw)]) for form in self.forms]
 
 
-def select(bound: Bound, forms: Callable[[Bound], Sequence[Form]]) -> Selection:
+def select(bound: BoundArguments, forms: Callable[[BoundArguments], Sequence[Form]]) -> Selection:
     """The arguments that `forms` takes of a call. A container that stands twice becomes two, as in JAX: each place has
     a derivative of its own."""
     numbers, again = _numbers(bound)
@@ -66,11 +66,11 @@ def select(bound: Bound, forms: Callable[[Bound], Sequence[Form]]) -> Selection:
     shared = [id(raw) for form in chosen for raw in parts(form, Raw)]
     every = [k for ks in numbers.values() for k in ks]  # an object that no copy is made of may stand elsewhere too
     wanted = every if again else [k for raw in shared for k in numbers[raw]]
-    slots = tuple(s.index for form in chosen for s in parts(form, Slot))
+    slots = tuple(s.index for form in chosen for s in parts(form, ArgumentSlot))
     return Selection(bound, chosen, tuple(sorted(set(wanted))), slots, numbers)
 
 
-def _numbers(bound: Bound) -> tuple[dict[int, list[int]], bool]:
+def _numbers(bound: BoundArguments) -> tuple[dict[int, list[int]], bool]:
     """The numbers of the values in each shared part that have a derivative; does anything stand twice?"""
     found: list[int] = []
 
@@ -78,7 +78,7 @@ def _numbers(bound: Bound) -> tuple[dict[int, list[int]], bool]:
         if has_derivative(value):
             found.append(number)
 
-    structure, numbers = Structure("", note), {}
+    structure, numbers = SharedStructure("", note), {}
     for raw in bound.shared:
         before = len(found)
         structure.raw(raw)
@@ -89,17 +89,17 @@ def _numbers(bound: Bound) -> tuple[dict[int, list[int]], bool]:
 def count_floats(raw: Raw) -> int:
     """How many values of a shared part have a derivative."""
     found: list[int] = []
-    Structure("", lambda k, value: found.append(k) if has_derivative(value) else None).raw(raw)
+    SharedStructure("", lambda k, value: found.append(k) if has_derivative(value) else None).raw(raw)
     return len(found)
 
 
-def _apart(bound: Bound) -> Bound:
+def _apart(bound: BoundArguments) -> BoundArguments:
     def copied(value: Any) -> Any:
         children, _, rebuild = one_level(value)
         return value if children is None else rebuild([copied(x) for _, x in children])
 
     def replaced(form: Form) -> Form:
-        if isinstance(form, Branch):
+        if isinstance(form, ArgumentNode):
             return replace(form, children=tuple(map(replaced, form.children)))
         return replace(form, value=copied(form.value)) if isinstance(form, Raw) and not form.static else form
 

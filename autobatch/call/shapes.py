@@ -22,9 +22,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.call.arguments import Bound, Slot
-from autobatch.call.batches.data import Known, NeedsWhole
-from autobatch.call.group_results import Together, failures_together, renumbered
+from autobatch.call.arguments import ArgumentSlot, BoundArguments
+from autobatch.call.batches.data import KnownTypes, NeedsWhole
+from autobatch.call.group_results import JoinedResults, failures_together, renumbered
 from autobatch.call.grouped import GroupedBatch, order_of, rounded_up, whole_arrays
 from autobatch.data.columns import Ints, offsets_of
 from autobatch.data.shapes import ShapesDiffer
@@ -41,7 +41,7 @@ class RaggedRefused(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class GroupPart:
     """What a call gives for one group of examples. `members` are their numbers."""
 
     members: Ints
@@ -52,11 +52,12 @@ class Part:
 class ByShape:
     """Calls of one function. `call` runs it for examples of one shape; it may raise ShapesDiffer, NeedsWhole and
     RaggedRefused. `masks`: its result is `(result, failures)`. `apart`: results are not put together, but listed by
-    group, each a `Part`. `rounded`: the sizes of groups are rounded up, so that calls fall into few size classes."""
+    group, each a `GroupPart`. `rounded`: the sizes of groups are rounded up, so that calls fall into few size
+    classes."""
 
     function: str
-    call: Callable[[Bound], Any]
-    known: Known
+    call: Callable[[BoundArguments], Any]
+    known: KnownTypes
     limit: int
     out_axes: Any = 0
     masks: bool = False
@@ -64,7 +65,7 @@ class ByShape:
     rounded: bool = True
     groups: int = 1
 
-    def run(self, bound: Bound) -> Any:
+    def run(self, bound: BoundArguments) -> Any:
         """The result for a batch, in groups where its shapes differ."""
         if any(isinstance(s.values, GroupedBatch) for s in bound.slots):
             return self.in_groups(*along(self.function, bound))
@@ -83,18 +84,18 @@ class ByShape:
             case RaggedRefused():
                 return self.whole(bound, found)
             case (result,):
-                return [Part(np.arange(bound.size), result)] if self.apart else result
+                return [GroupPart(np.arange(bound.size), result)] if self.apart else result
             case _:
                 assert_never(found)
 
-    def attempt(self, bound: Bound) -> tuple[Any] | ShapesDiffer | NeedsWhole | RaggedRefused:
+    def attempt(self, bound: BoundArguments) -> tuple[Any] | ShapesDiffer | NeedsWhole | RaggedRefused:
         """The result, or why the examples have to be cut first."""
         try:
             return (self.call(bound),)
         except (ShapesDiffer, NeedsWhole, RaggedRefused) as why:
             return why
 
-    def whole(self, bound: Bound, refused: RaggedRefused) -> Any:
+    def whole(self, bound: BoundArguments, refused: RaggedRefused) -> Any:
         """The result where some ragged columns are arrays as a whole: one of them, or all."""
         names = refused.names
         attempts = [*([n] for n in names), [*names]] if len(names) > 1 else [[*names]]
@@ -111,14 +112,14 @@ class ByShape:
                 failed = error
         raise failed from None
 
-    def in_groups(self, parts: Sequence[Bound], order: Any) -> Any:
+    def in_groups(self, parts: Sequence[BoundArguments], order: Any) -> Any:
         """The results of groups of examples, put together."""
         self.groups += len(parts) - 1
         if self.apart:
             if isinstance(order, jax.core.Tracer):
                 raise BatchError(f"{self.function}: programs of groups by shape are shown outside jax.jit only")
             return self.listed(parts, _known(self.function, order))
-        together = Together(self.function, order, tuple(p.size for p in parts))
+        together = JoinedResults(self.function, order, tuple(p.size for p in parts))
         results, failures, count, base = [], list[Failure](), 0, 0
         for part in parts:
             try:
@@ -134,18 +135,18 @@ class ByShape:
             raise ExampleError(sorted(failures, key=lambda f: f.index), count)
         return self.combine(results, together)
 
-    def combine(self, parts: Sequence[Any], together: Together) -> Any:
+    def combine(self, parts: Sequence[Any], together: JoinedResults) -> Any:
         """What the calls of all groups give, as one."""
         return self.results(parts, together, self.out_axes)
 
-    def results(self, parts: Sequence[Any], together: Together, out_axes: Any) -> Any:
+    def results(self, parts: Sequence[Any], together: JoinedResults, out_axes: Any) -> Any:
         """The results of all groups, in the order of the examples."""
         if self.masks:
             masked = together.value([r for r, _ in parts], out_axes)
             return masked, failures_together([f for _, f in parts], together)
         return together.value(parts, out_axes)
 
-    def listed(self, parts: Sequence[Bound], order: Ints) -> list[Part]:
+    def listed(self, parts: Sequence[BoundArguments], order: Ints) -> list[GroupPart]:
         """The results of groups of examples, each with the numbers of its examples; repeated ones are left out."""
         example = np.full(sum(p.size for p in parts), -1, np.int64)
         example[order] = np.arange(len(order))
@@ -153,7 +154,7 @@ class ByShape:
         for part in parts:
             for inner in self.run(part):
                 members = example[base + inner.members]
-                found.append(Part(members[members >= 0], inner.result))
+                found.append(GroupPart(members[members >= 0], inner.result))
             base += part.size
         return found
 
@@ -161,7 +162,7 @@ class ByShape:
 # ---- cutting the arguments of a call
 
 
-def along(function: str, bound: Bound) -> tuple[list[Bound], Any]:
+def along(function: str, bound: BoundArguments) -> tuple[list[BoundArguments], Any]:
     """The calls of the groups of batches that are in groups already, and the order of the examples in them."""
     grouped = [s.values for s in bound.slots if isinstance(s.values, GroupedBatch)]
     first = grouped[0]
@@ -182,19 +183,21 @@ def along(function: str, bound: Bound) -> tuple[list[Bound], Any]:
     )
 
 
-def _part(function: str, slot: Slot, group: int, rows: Any) -> Slot:
+def _part(function: str, slot: ArgumentSlot, group: int, rows: Any) -> ArgumentSlot:
     if isinstance(slot.values, GroupedBatch):
         return replace(slot, values=slot.values.groups[group])
     return _cut_slot(function, slot, rows)
 
 
-def cut(function: str, bound: Bound, rows: Sequence[Ints], members: Sequence[Ints]) -> tuple[list[Bound], Ints]:
+def cut(
+    function: str, bound: BoundArguments, rows: Sequence[Ints], members: Sequence[Ints]
+) -> tuple[list[BoundArguments], Ints]:
     """The calls for some rows of the examples each; each begins with its members, and may repeat some."""
     parts = [bound.with_slots(lambda s, r=r: _cut_slot(function, s, r)) for r in rows]  # type: ignore[misc]
     return parts, order_of(members, list(map(len, rows)))
 
 
-def _cut_slot(function: str, slot: Slot, rows: Any) -> Slot:
+def _cut_slot(function: str, slot: ArgumentSlot, rows: Any) -> ArgumentSlot:
     """Some examples of one batched leaf."""
     if slot.kind == "array":
         return replace(slot, values=slot.leading()[rows], axis=0)

@@ -16,10 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.call.arguments import Bound, is_array
+from autobatch.call.arguments import BoundArguments, is_array
 from autobatch.call.batches.packing import pack_fresh
-from autobatch.call.gradients import Structure, is_integer
-from autobatch.call.sharing import PLAIN, Packed, Sharing
+from autobatch.call.gradients import SharedStructure, is_integer
+from autobatch.call.sharing import PLAIN, PackedArgument, Sharing
 from autobatch.common.sparse_rows import SparseRows
 from autobatch.errors import UnsupportedError
 
@@ -29,7 +29,7 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 class SharedNumbers:
     """The numbers of a call whose shared arguments are `inputs`, among them the columns of those that are `packed`."""
 
-    def __init__(self, bound: Bound, inputs: Sequence[Any], packed: Sequence[Packed]) -> None:
+    def __init__(self, bound: BoundArguments, inputs: Sequence[Any], packed: Sequence[PackedArgument]) -> None:
         columns = {p.columns.first + k for p in packed for k in range(len(p.columns.names))}
         own = [k for k, x in enumerate(inputs) if k not in columns and not is_integer(x)]
         self.whole: dict[int, int] = dict(enumerate(own))
@@ -40,9 +40,9 @@ class SharedNumbers:
         if packed:
             self._number(bound, {p.name: p for p in packed}, iter(own))
 
-    def _number(self, bound: Bound, of: Mapping[str, Packed], own: Iterator[int]) -> None:
+    def _number(self, bound: BoundArguments, of: Mapping[str, PackedArgument], own: Iterator[int]) -> None:
         self.whole = {}
-        structure = Structure("", lambda number, value: None)
+        structure = SharedStructure("", lambda number, value: None)
         for raw in bound.shared:
             begin = len(structure.leaves)
             structure.raw(raw)
@@ -52,7 +52,7 @@ class SharedNumbers:
                 self.whole.update((n, next(own)) for n in range(begin, len(structure.leaves)))
         self.values = structure.leaves
 
-    def _find(self, packed: Packed, value: Any, begin: int, count: int) -> None:
+    def _find(self, packed: PackedArgument, value: Any, begin: int, count: int) -> None:
         """Find the numbers of an argument by packing it with each number's own in its place."""
         numbering = _Numbered(begin)
         numbered = pack_fresh([numbering.share(value, packed.name)[0]]).arrays

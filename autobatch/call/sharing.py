@@ -28,7 +28,7 @@ from autobatch.data.schema import SharedColumns
 from autobatch.data.snapshot import Snapshot
 from autobatch.errors import BatchError, Error
 from autobatch.ir import jax_compat
-from autobatch.ir.constants import Constant
+from autobatch.ir.constants import ConstantKey
 from autobatch.ir.template import Input, Integers, is_numpy
 from autobatch.ir.types import BOOL, Array, List, Ref
 
@@ -81,7 +81,7 @@ class ByIdentity:
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedArgument:
     """A shared argument that is columns."""
 
     name: str
@@ -101,7 +101,7 @@ class Sharing:
     static: frozenset[str] = frozenset()
     first: int = 0
     kept: Bounded[int, tuple[Snapshot, Group]] | None = None
-    packed: list[Packed] = field(default_factory=list)
+    packed: list[PackedArgument] = field(default_factory=list)
     leaves: list[Any] = field(default_factory=list)
     types: list[Array] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
@@ -147,7 +147,7 @@ class Sharing:
             self.types.append(type)
             self.names.append(f"{column} of {name}")
         columns = SharedColumns(number, held.schema, first, tuple(column for column, *_ in inputs))
-        self.packed.append(Packed(name, held, columns))
+        self.packed.append(PackedArgument(name, held, columns))
         return Input(self.first + number, columns.root), ("columns", held.schema)
 
     def _packed(self, value: Any) -> Group:
@@ -163,13 +163,13 @@ class Sharing:
     def share(self, value: Any, name: str) -> tuple[Any, Any]:
         """The value with `Input` leaves in the place of its arrays and numbers, and a key of the rest."""
         if isinstance(value, PLAIN):
-            return value, Constant(value)
+            return value, ConstantKey(value)
         if isinstance(value, int):
             # Python's own, of the width that the program's have; a subclass may mean more than its value
             run_time = type(value) in (int, bool) and name not in self.static and _fits(value)
-            return self.leaf(value, name) if run_time else (value, Constant(value))
+            return self.leaf(value, name) if run_time else (value, ConstantKey(value))
         if isinstance(value, (np.integer, np.bool_)) and name in self.static:
-            return value, Constant(value)
+            return value, ConstantKey(value)
         if is_array(value) or isinstance(value, (float, complex)):
             return self.leaf(value, name)
         if id(value) in self._seen:
@@ -197,7 +197,7 @@ class Sharing:
             same = receiver is value.__self__
             result = value if same else types.MethodType(value.__func__, receiver), ("method", value.__func__, inner)
         elif isinstance(value, (set, frozenset)):
-            result = value, Constant(value)
+            result = value, ConstantKey(value)
         elif attributes := _attributes(value):
             result = self.instance(value, attributes, name)
         else:
@@ -267,7 +267,7 @@ def _static_key(value: Any, name: str, function: str) -> Any:
         )
     try:
         hash(value)  # a list has a key, but none that stays
-        return ("static", Constant(value))
+        return ("static", ConstantKey(value))
     except TypeError:
         raise BatchError(
             f"{function}: {name} is named in static, so its value must be hashable; {describe(value)} is not"

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autobatch.call import transfer
-from autobatch.call.arguments import Bound, Order, order_of
+from autobatch.call.arguments import BoundArguments, Order, order_of
 from autobatch.call.batches.data import Component, Examples
 from autobatch.call.batches.groups import Group, Planner
 from autobatch.call.recognise import Matcher, pattern_of
-from autobatch.call.room import Room
-from autobatch.call.sharing import COLUMNS, Packed, Sharing, has_columns
-from autobatch.call.specialise import Program, parameters
+from autobatch.call.room import KnownCapacities
+from autobatch.call.sharing import COLUMNS, PackedArgument, Sharing, has_columns
+from autobatch.call.specialise import SpecialisedProgram, parameters
 from autobatch.common.cache import Bounded, CacheInfo, Key, differences, logger
 from autobatch.common.collecting import collecting_later
 from autobatch.common.progress import compiling
@@ -99,7 +99,7 @@ class _Seen:
     options: Options
     x64: bool
     shared: Matcher
-    program: Program
+    program: SpecialisedProgram
 
 
 class Specialisations:
@@ -107,7 +107,7 @@ class Specialisations:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._programs: Bounded[Key, list[Program]] = Bounded(128)
+        self._programs: Bounded[Key, list[SpecialisedProgram]] = Bounded(128)
         self._taken: Bounded[Key, Key] = Bounded(128)
         """The keys of programs that calls take whose own key is another: calls for which nobody asked a back end."""
         self._static: frozenset[str] = frozenset()
@@ -119,14 +119,16 @@ class Specialisations:
         """Why programs of XLA run where machine code might have."""
         self._seen: tuple[_Seen, ...] = ()
         self._lock = threading.RLock()
-        self.room = Room()
+        self.room = KnownCapacities()
 
     @property
     def static(self) -> frozenset[str]:
         """The names of the shared integers that programs have to know."""
         return self._static
 
-    def _again(self, way: Way, bound: Bound, examples: Examples, options: Options) -> tuple[Program, list[Any]] | None:
+    def _again(
+        self, way: Way, bound: BoundArguments, examples: Examples, options: Options
+    ) -> tuple[SpecialisedProgram, list[Any]] | None:
         """The program for a call that looks like one before it, and the call's shared leaves; made without a key."""
         form, held, x64 = bound.key, examples.looks, transfer.x64()
         for seen in self._seen:
@@ -138,7 +140,13 @@ class Specialisations:
         return None
 
     def _remember(
-        self, way: Way, bound: Bound, examples: Examples, options: Options, found: Program, leaves: int
+        self,
+        way: Way,
+        bound: BoundArguments,
+        examples: Examples,
+        options: Options,
+        found: SpecialisedProgram,
+        leaves: int,
     ) -> None:
         """Let calls that look like this one, which has so many shared leaves, find their program `again`."""
         shared = [None if raw.static else pattern_of(raw.value, raw.name, found.orders) for raw in bound.shared]
@@ -157,8 +165,8 @@ class Specialisations:
         self._seen = ()
 
     def find(
-        self, way: Way, request: Requests, bound: Bound, planner: Planner, examples: Examples, options: Options
-    ) -> tuple[Program, list[Any], Sequence[Packed]]:
+        self, way: Way, request: Requests, bound: BoundArguments, planner: Planner, examples: Examples, options: Options
+    ) -> tuple[SpecialisedProgram, list[Any], Sequence[PackedArgument]]:
         """The program for a call, for the values of its integers that decide structure; and the call's shared leaves,
         with the arguments that are columns among them.
         Where there is none, it is compiled, and the log says why. One of "auto" that is no machine code is that of XLA,
@@ -178,7 +186,7 @@ class Specialisations:
                 self._remember(way, bound, examples, options, program, len(leaves))
             return program.at(leaves), leaves, asked.sharing.packed
 
-    def _of_another_use(self, way: Way, request: Requests) -> tuple[Program | None, str]:
+    def _of_another_use(self, way: Way, request: Requests) -> tuple[SpecialisedProgram | None, str]:
         """The machine code that was made for another use, and why it is not for this one ("": it is)."""
         for use in ALIKE if way[0] in ALIKE else ():
             program = self._held(request((use, way[1]), self._static_in(way)))
@@ -190,7 +198,9 @@ class Specialisations:
         """The names of what is static in programs of a back end, or columns."""
         return self._static | self._columns.get(way[0], frozenset())
 
-    def _made(self, way: Way, request: Requests, compiler: _Compiler, bound: Bound) -> tuple[Request, Program]:
+    def _made(
+        self, way: Way, request: Requests, compiler: _Compiler, bound: BoundArguments
+    ) -> tuple[Request, SpecialisedProgram]:
         """A program that is compiled now."""
         if _only_known.get():
             raise PlanError(self._unlike(request(way, self._static_in(way))))
@@ -199,14 +209,16 @@ class Specialisations:
         self._keep(asked, program)
         return asked, program
 
-    def _keep(self, asked: Request, program: Program) -> None:
+    def _keep(self, asked: Request, program: SpecialisedProgram) -> None:
         if asked.key != program.key:
             self._taken.put(asked.key, program.key)
             return
         self._forget()
         self._programs.put(asked.key, [program, *(self._programs.get(asked.key) or [])[:7]])
 
-    def _chosen(self, way: Way, request: Requests, compiler: _Compiler, bound: Bound) -> tuple[Request, Program]:
+    def _chosen(
+        self, way: Way, request: Requests, compiler: _Compiler, bound: BoundArguments
+    ) -> tuple[Request, SpecialisedProgram]:
         """Machine code for the whole function, where there is any and it pays; else the program of XLA."""
         other, why = self._of_another_use(way, request)
         if other is not None and not why:
@@ -230,13 +242,15 @@ class Specialisations:
         self._keep(request(way, self._static_in(way)), program)
         return asked, program
 
-    def _found(self, way: Way, request: Requests, compiler: _Compiler, bound: Bound) -> tuple[Request, Program]:
+    def _found(
+        self, way: Way, request: Requests, compiler: _Compiler, bound: BoundArguments
+    ) -> tuple[Request, SpecialisedProgram]:
         """The program of a back end, which is compiled where there is none."""
         asked = request(way, self._static_in(way))
         program = self._held(asked)
         return self._made(way, request, compiler, bound) if program is None else (asked, program)
 
-    def _held(self, asked: Request) -> Program | None:
+    def _held(self, asked: Request) -> SpecialisedProgram | None:
         """A program with this key whose free variables are as they were, whose structure the host can know, which has
         room for the turns of its loops, takes arrays of NumPy for what they are where it indexes them, and meets the
         keys of dicts in the order in which it runs over them."""
@@ -248,12 +262,14 @@ class Specialisations:
                 return program
         return None
 
-    def _settled(self, way: Way, request: Requests, compiler: _Compiler, bound: Bound) -> tuple[Request, Program]:
+    def _settled(
+        self, way: Way, request: Requests, compiler: _Compiler, bound: BoundArguments
+    ) -> tuple[Request, SpecialisedProgram]:
         """A program with as few static integers as the function can do with; where no other compiles, or objects that
         all examples share hold many numbers, with these as columns."""
         static = self._static_in(way)
 
-        def by_columns(columns: frozenset[str]) -> tuple[Request, Program]:
+        def by_columns(columns: frozenset[str]) -> tuple[Request, SpecialisedProgram]:
             asked = request(way, static | columns)
             made = self._held(asked) or compiler.compile(asked)
             self._columns[way[0]] = self._columns.get(way[0], frozenset()) | columns
@@ -288,11 +304,11 @@ class Specialisations:
             self._static |= more
         return asked, made
 
-    def why_xla(self, program: Program, examples: Examples) -> str:
+    def why_xla(self, program: SpecialisedProgram, examples: Examples) -> str:
         """Why machine code does not run a call for which no back end was asked."""
         return self._declined.get(program.key) or examples.unfit or examples.structure or ""
 
-    def for_group(self, group: Group) -> tuple[Program, ...]:
+    def for_group(self, group: Group) -> tuple[SpecialisedProgram, ...]:
         """The programs, at most four, that take such packed examples, and beside them nothing that the host reads."""
         with self._lock:
             programs = [planned for p in self._all() if (planned := self._with_plans(p)) is not None]
@@ -308,7 +324,7 @@ class Specialisations:
         ]
         return tuple(sorted(fit[:4], key=lambda p: p.fingerprint))
 
-    def _with_plans(self, program: Program) -> Program | None:
+    def _with_plans(self, program: SpecialisedProgram) -> SpecialisedProgram | None:
         """A program as XLA runs it, which packed examples are planned for and calls with them find; None where such
         one is held beside it, or XLA has none."""
         if program.compiled.by_xla is None:
@@ -332,7 +348,7 @@ class Specialisations:
         executables = sum(p.executables for p in programs)
         return CacheInfo(len(programs), executables, sum(p.made.plans for p in programs))
 
-    def _all(self) -> list[Program]:
+    def _all(self) -> list[SpecialisedProgram]:
         """Every program once, that used last first."""
         return list({p.fingerprint: p for _, held in self._programs.items() for p in held}.values())
 
@@ -372,13 +388,13 @@ class _Compiler:
     examples: Examples
     options: Options
 
-    def compile(self, asked: Request) -> Program:
+    def compile(self, asked: Request) -> SpecialisedProgram:
         """Raises SourceError where the function does not compile, and Needed where an integer has to be static."""
         with compiling(self.name, "example", self.options.progress):
             return self._compiled(asked)
 
     @collecting_later
-    def _compiled(self, asked: Request) -> Program:
+    def _compiled(self, asked: Request) -> SpecialisedProgram:
         fun = self.planner.__wrapped__
         components, sharing = self.examples.components, asked.sharing
         named = zip(parameters(components), self.examples.names, strict=True)
@@ -399,21 +415,21 @@ class _Compiler:
         size, lowered = self.options.cache_size, compiled.facts
         ordered = [*lowered.ordered, *(asked.orders if lowered.orders_batched else ())]
         orders = {name: order for name in ordered if (order := asked.order(name)) is not None}
-        return Program(self.name, self.planner, asked.key, compiled, components, size, asked.numpy, orders)
+        return SpecialisedProgram(self.name, self.planner, asked.key, compiled, components, size, asked.numpy, orders)
 
     def _is_number(self, component: Component, asked: Request) -> bool:
         """Is it a number that no host looks at, as the back end wants it?"""
         return asked.key.backend in WHOLE and isinstance(component.type, Array) and not component.optional
 
 
-def _columns_of(bound: Bound) -> frozenset[str]:
+def _columns_of(bound: BoundArguments) -> frozenset[str]:
     """The shared arguments that may be columns, as `Sharing.static` names them."""
     return frozenset(COLUMNS + raw.name for raw in bound.shared if not raw.static and has_columns(raw.value))
 
 
 def _fewest(
     request: Callable[[frozenset[str]], Request], compiler: _Compiler, static: frozenset[str], integers: frozenset[str]
-) -> tuple[Request, Program]:
+) -> tuple[Request, SpecialisedProgram]:
     """The program where all integers are static that have to be, when the compiler refuses the function without saying
     which. Raises what it says where all of them are."""
     static |= integers
@@ -428,7 +444,7 @@ def _fewest(
     return asked, made
 
 
-def _same_orders(program: Program, bound: Bound) -> bool:
+def _same_orders(program: SpecialisedProgram, bound: BoundArguments) -> bool:
     """Have the dicts with batched leaves, over whose keys a program runs, these in the order that it knows?"""
     if not program.orders:
         return True
@@ -436,7 +452,7 @@ def _same_orders(program: Program, bound: Bound) -> bool:
     return all(given.get(name, order) == order for name, order in program.orders.items())
 
 
-def _planned(program: Program, group: Group) -> Sequence[Program]:
+def _planned(program: SpecialisedProgram, group: Group) -> Sequence[SpecialisedProgram]:
     """A program for the values of its integers that plans of these examples are for; where there is none, for those of
     the last call."""
     if not program.deciding:

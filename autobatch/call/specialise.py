@@ -74,7 +74,7 @@ class _Made:
     plans: int = 0
 
 
-class Program:
+class SpecialisedProgram:
     """One specialisation. `compiled` plans and runs; this class knows where a call's data goes. It keeps `most`
     executables. `deciding`: the shared inputs that are integers which decide structure; `numbers`: what they decide.
     `orders`: of the keys of the dicts among the arguments whose order is a part of the program."""
@@ -84,7 +84,7 @@ class Program:
         name: str,
         planner: Planner,
         key: Key,
-        compiled: pipeline.Program,
+        compiled: pipeline.CompiledProgram,
         components: tuple[Component, ...],
         most: int,
         numpy: tuple[bool, ...] = (),
@@ -103,7 +103,7 @@ class Program:
         self.numbers: tuple[Number, ...] = ()
         self.given: Sequence[Any] | None = None
         """The shared leaves of the last call, of machine code whose program by XLA is planned for what they decide."""
-        self._at: Bounded[tuple[Number, ...], Program] = Bounded(VALUES)
+        self._at: Bounded[tuple[Number, ...], SpecialisedProgram] = Bounded(VALUES)
         self._most, self._numpy, self.orders = most, numpy, orders
         free: Sequence[FreeVariable] = compiled.facts.free
         self.guards = tuple(f for f in free if f.shared is None)
@@ -129,7 +129,7 @@ class Program:
 
     # -- integers that decide structure
 
-    def at(self, leaves: Sequence[Any]) -> Program:
+    def at(self, leaves: Sequence[Any]) -> SpecialisedProgram:
         """This program for what the integers among the shared leaves of a call decide: batches are planned for it. It
         shares everything with this one but its plans."""
         if not self.deciding:
@@ -138,7 +138,7 @@ class Program:
             return self
         numbers = self.compiled.decide([leaves[k] for k in self.deciding])
 
-        def make() -> Program:
+        def make() -> SpecialisedProgram:
             made = copy.copy(self)
             made.fingerprint = f"{self.fingerprint}({', '.join(map(str, numbers))})"
             made.numbers, made._array_tables = numbers, Bounded(32)
@@ -146,7 +146,7 @@ class Program:
 
         return self._at.get_or_make(numbers, make)
 
-    def in_use(self) -> list[Program]:
+    def in_use(self) -> list[SpecialisedProgram]:
         """This program for all that its calls decided, the last call first."""
         return [made for _, made in self._at.items()]
 
@@ -156,13 +156,13 @@ class Program:
         return len(self.kept) + self.derivatives.executables + (self.compiled.native is not None)
 
     @functools.cached_property
-    def by_xla(self) -> Program:
+    def by_xla(self) -> SpecialisedProgram:
         """This program as XLA runs it, with plans: another one where machine code reads structure itself."""
         if self.compiled.by_xla is None:
             return self
         key = replace(self.key, backend="xla")
         held = (self.name, self.planner, key, self.compiled.by_xla(), self.components, self._most)
-        return Program(*held, self._numpy, self.orders)
+        return SpecialisedProgram(*held, self._numpy, self.orders)
 
     @property
     def result(self) -> Any:
@@ -401,7 +401,7 @@ def _vocabularies(kind: Type) -> tuple[str, ...]:
             return ()
 
 
-def _host_components(compiled: pipeline.Program, components: tuple[Component, ...]) -> frozenset[int]:
+def _host_components(compiled: pipeline.CompiledProgram, components: tuple[Component, ...]) -> frozenset[int]:
     """The components whose values the host reads: they decide structure, or reach the device as a host column."""
     if compiled.native is not None:
         return frozenset()

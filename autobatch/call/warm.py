@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.call import native, transfer
-from autobatch.call.arguments import Bound
+from autobatch.call.arguments import BoundArguments
 from autobatch.call.batches.batch import Batch
 from autobatch.call.batches.data import Examples, raw
 from autobatch.call.batches.groups import Group, with_rows
@@ -261,7 +261,7 @@ class Warm:
     def staged(
         self,
         args: tuple[Any, ...],
-        bound: Bound,
+        bound: BoundArguments,
         options: Options,
         made: Prepared,
         call: Callable[[Prepared, tuple[Any, ...]], Any] = lambda prepared, args: prepared.run(),
@@ -295,7 +295,7 @@ class Warm:
     def note(
         self,
         args: tuple[Any, ...],
-        bound: Bound,
+        bound: BoundArguments,
         options: Options,
         made: Prepared,
         run: Callable[[Prepared], Any] = Prepared.run_or_grow,
@@ -309,7 +309,7 @@ class Warm:
 
 def _remembered(
     args: tuple[Any, ...],
-    bound: Bound,
+    bound: BoundArguments,
     options: Options,
     made: Prepared,
     run: Callable[[Prepared], Any] = Prepared.run_or_grow,

@@ -22,11 +22,11 @@ from enum import StrEnum
 from typing import Any
 
 from autobatch.backends.cuda.program import Cuda
-from autobatch.backends.interface import Backend, Cost, Function, FunctionProgram, Load, Work
+from autobatch.backends.interface import Backend, Cost, FunctionProgram, Load, WholeFunction, Work
 from autobatch.backends.interpret.program import Interpret
 from autobatch.backends.llvm.whole.estimate import work_of
 from autobatch.backends.llvm.whole.program import Llvm
-from autobatch.backends.llvm.whole.region import Whole
+from autobatch.backends.llvm.whole.region import WholeRegion
 from autobatch.backends.xla.program import Xla
 
 BACKENDS: Mapping[str, Backend[Any, Any, Any]] = {b.name: b for b in (Interpret(), Xla(), Llvm(), Cuda())}
@@ -91,7 +91,7 @@ class DeclinedError(Exception):
 
 
 @dataclass(frozen=True)
-class Call:
+class CallFacts:
     """What decides, of a call. `runs`: nothing but to run it, or a derivative for which machine code is asked.
     `structured`: some examples are no arrays; `count`: of them. `kept`: they were packed before; `numbers`: they
     are numbers alone, which the host may know. `platform`: where JAX computes; `has_kernels`: is there a GPU that
@@ -108,7 +108,7 @@ class Call:
     has_kernels: bool
 
 
-def use_of(call: Call) -> Use | None:
+def use_of(call: CallFacts) -> Use | None:
     """What is to be run; None where it can only be XLA's."""
     if not call.runs or call.traced or (call.structured and call.platform != "cpu"):
         return None
@@ -123,7 +123,7 @@ def use_of(call: Call) -> Use | None:
     return Use.ON_GPU if call.platform == "gpu" and call.has_kernels else None
 
 
-def compiles_functions(backend: str) -> Backend[Function, Whole, FunctionProgram]:
+def compiles_functions(backend: str) -> Backend[WholeFunction, WholeRegion, FunctionProgram]:
     """The back end of whole functions that an option, or a use, asks for."""
     return BACKENDS[backend] if backend in BACKENDS else Cuda() if backend == Use.ON_GPU else Llvm()
 
@@ -155,7 +155,7 @@ def in_words(use: Use, work: Work) -> str:
     return f"{times} microseconds, estimated for {rows:,} examples of {work}"
 
 
-def require(backend: str, whole: Whole) -> None:
+def require(backend: str, whole: WholeRegion) -> None:
     """DeclinedError where nobody asked for the back end of whole functions, and it costs more."""
     if is_use(backend) and (why := declines(Use(backend), work_of(whole))):
         raise DeclinedError(why)

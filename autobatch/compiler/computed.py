@@ -119,7 +119,7 @@ def array_of(result: Result) -> Any:
 
 def _in_memory(lengths: Any, buffers: Sequence[Any], elem: Type) -> RaggedResult:
     """Lists of these lengths. `buffers`: of lists of lists the lengths of the inner ones come first."""
-    rows = Cut(lengths, buffers[0].shape[1])
+    rows = CutBuffers(lengths, buffers[0].shape[1])
     first, *others = map(rows.of, buffers)
     if others:
         return RaggedResult(_in_memory(first, others, elem), rows.offsets)
@@ -127,7 +127,7 @@ def _in_memory(lengths: Any, buffers: Sequence[Any], elem: Type) -> RaggedResult
     return RaggedResult(ArrayResult(first) if array else StructureResult(first, elem), rows.offsets)
 
 
-class Cut:
+class CutBuffers:
     """What is in buffers up to the length of each, one behind another. Where JAX traces the lengths there are as many
     rows as there is room for, or `most` of them, and those behind the last one are zero.
 
@@ -170,9 +170,9 @@ class Segments:
     """The elements of lists that stand in segments, those of one list behind those of another. `rows`: the lists, by
     example; `lengths` and `table`: of those of each example how long they are, and where their segments begin."""
 
-    def __init__(self, rows: Cut, lengths: Any, table: Any, room: int) -> None:
+    def __init__(self, rows: CutBuffers, lengths: Any, table: Any, room: int) -> None:
         width, most = segments.segments(room), segments.elements(room)
-        inside = Cut(rows.of(lengths), most, int(lengths.shape[0]) * most)
+        inside = CutBuffers(rows.of(lengths), most, int(lengths.shape[0]) * most)
         self.offsets = inside.offsets
         self.example, row = jnp.asarray(rows.example)[inside.example], jnp.asarray(rows.place)[inside.example]
         segment = segments.segment_of(inside.place)

@@ -29,7 +29,7 @@ from autobatch.ir.verifier import verify
 from autobatch.options import Options
 from autobatch.passes.analysis.device import device_values
 from autobatch.passes.analysis.fallible import fallible_reads
-from autobatch.passes.analysis.structure import Structure, analyse
+from autobatch.passes.analysis.structure import StructureFacts, analyse
 from autobatch.passes.control.indices import keep_known_bounds
 from autobatch.passes.control.kinds import loops_to_functions
 from autobatch.passes.control.masks import Masked, mask_numeric_control, take_gradients
@@ -57,7 +57,7 @@ from autobatch.source import Span
 
 
 @dataclass(frozen=True)
-class Asked:
+class PassRequest:
     """What passes are told about a program. `traced`: parameters of the entry whose values only the device knows, and
     their names; `masks`: what examples that fail have computed reaches no derivative; `cached`: the places of functions
     whose decorator `functools.cache` was left out."""
@@ -106,7 +106,7 @@ def remembering(run: Callable[[frozenset[Span]], Made]) -> Made:
             remembered |= more.places
 
 
-def planned(module: Module, asked: Asked) -> Control:
+def planned(module: Module, asked: PassRequest) -> ControlledFunctions:
     """Passes 5 to 10. Where they refuse what numbers decide, the lists that recursions hand on get memory too, then
     objects that numbers choose are numbers of rows, and then all that stand in what numbers decide."""
     try:
@@ -124,7 +124,7 @@ def planned(module: Module, asked: Asked) -> Control:
         raise refusal from None
 
 
-def _with_memory(module: Module, asked: Asked) -> Control:
+def _with_memory(module: Module, asked: PassRequest) -> ControlledFunctions:
     try:
         return control(with_arenas(module, asked), asked)
     except UnsupportedError as refusal:
@@ -135,12 +135,12 @@ def _with_memory(module: Module, asked: Asked) -> Control:
         raise refusal from None
 
 
-def _device(module: Module, asked: Asked, left: frozenset[Value]) -> frozenset[Value]:
+def _device(module: Module, asked: PassRequest, left: frozenset[Value]) -> frozenset[Value]:
     """The values that only the device knows, where those given are such."""
     return device_values(module, asked.on_device, asked.known, left)
 
 
-def _device_of_loops(module: Module, asked: Asked, left: frozenset[Value]) -> frozenset[Value]:
+def _device_of_loops(module: Module, asked: PassRequest, left: frozenset[Value]) -> frozenset[Value]:
     """The same where all is such that loops give in which computed numbers decide anything: such a loop may become one
     operation (`masks.py`), with the integers of memory that it carries."""
     loops = [i for f in module.functions for i in walk(f.region) if isinstance(i, For | While)]
@@ -154,10 +154,10 @@ def _device_of_loops(module: Module, asked: Asked, left: frozenset[Value]) -> fr
         left = left | given
 
 
-Device = Callable[[Module, Asked, frozenset[Value]], frozenset[Value]]
+Device = Callable[[Module, PassRequest, frozenset[Value]], frozenset[Value]]
 
 
-def with_arenas(module: Module, asked: Asked, handed: bool = False, known: Device = _device) -> Module:
+def with_arenas(module: Module, asked: PassRequest, handed: bool = False, known: Device = _device) -> Module:
     """A module with memory for the lists that computed numbers decide. `handed`: as in `lists_of_numbers`; `known`:
     which values only the device knows."""
     capacity = asked.options.list_capacity
@@ -170,7 +170,7 @@ def with_arenas(module: Module, asked: Asked, handed: bool = False, known: Devic
     return asked.passes.after("arenas", made)
 
 
-def with_letters(module: Module, asked: Asked) -> Module:
+def with_letters(module: Module, asked: PassRequest) -> Module:
     """A module with lists of code points in the place of strings that computed numbers put together."""
     capacity = asked.options.list_capacity
     if not asked.alone:
@@ -178,7 +178,7 @@ def with_letters(module: Module, asked: Asked) -> Module:
     return strings_as_letters(module, partial(_device, module, asked), capacity, asked.alone)
 
 
-def with_arenas_alone(module: Module, asked: Asked, checked: bool) -> Module:
+def with_arenas_alone(module: Module, asked: PassRequest, checked: bool) -> Module:
     """A module of which no host looks at any number, with memory for the lists that it makes. `checked`: are reads that
     can fail behind checks already?"""
     numbers, capacity = numbers_of(module), asked.options.list_capacity
@@ -193,7 +193,7 @@ class StaysOnHost(Exception):
     """What floats of the examples decide cannot leave the host: something else depends on it."""
 
 
-class Whole(NamedTuple):
+class MaskedFunctions(NamedTuple):
     """Functions whose control on computed numbers is operations, and whose loops still are loops. `sites`: what the
     last result of the entry says that an example has failed with, where there is one; `cut`: are rows that fail cut
     off from the others?"""
@@ -207,7 +207,7 @@ class Whole(NamedTuple):
     obstacles: Mapping[Span, Obstacle]
 
 
-def masked(module: Module, asked: Asked, floats: bool) -> Whole:
+def masked(module: Module, asked: PassRequest, floats: bool) -> MaskedFunctions:
     """Control on computed numbers as operations under masks. `floats`: as in `control`."""
     passes, reads = asked.passes, partial(fallible_reads, schema=asked.schema)
     unknown = asked.integers.unknown
@@ -221,21 +221,21 @@ def masked(module: Module, asked: Asked, floats: bool) -> Whole:
     whole, sites = hand_up_statuses(passes.after("masks", found.module))
     if cut := found.ahead or (asked.masks and bool(sites)):
         whole = passes.after("cut", cut_off(whole))
-    return Whole(whole, sites, cut, found, module, {**found.obstacles, **left})
+    return MaskedFunctions(whole, sites, cut, found, module, {**found.obstacles, **left})
 
 
-class Control(NamedTuple):
+class ControlledFunctions(NamedTuple):
     """Functions whose control is known to the host, but for what is one operation under a mask, or a program of blocks;
     facts about them, and the reads that can fail."""
 
     functions: Module
-    facts: Structure
+    facts: StructureFacts
     fallible: frozenset[Value]
     turns: Turns
-    whole: Whole
+    whole: MaskedFunctions
 
 
-def control(module: Module, asked: Asked) -> Control:
+def control(module: Module, asked: PassRequest) -> ControlledFunctions:
     """Passes 6 to 10. Loops that floats of the examples end run on the device, where the rest of the program can do
     without what the host would know of them."""
     if asked.alone:
@@ -246,7 +246,7 @@ def control(module: Module, asked: Asked) -> Control:
         return _control(module, asked, floats=False)
 
 
-def _control(module: Module, asked: Asked, floats: bool) -> Control:
+def _control(module: Module, asked: PassRequest, floats: bool) -> ControlledFunctions:
     passes, options, known, on_device = asked.passes, asked.options, asked.known, asked.on_device
     moved = False
     try:
@@ -275,10 +275,10 @@ def _control(module: Module, asked: Asked, floats: bool) -> Control:
         if moved:
             raise StaysOnHost from error
         raise
-    return Control(functions, facts, fallible, turns, whole)
+    return ControlledFunctions(functions, facts, fallible, turns, whole)
 
 
-def whole_of(module: Module, asked: Asked) -> tuple[Whole, Control | None]:
+def whole_of(module: Module, asked: PassRequest) -> tuple[MaskedFunctions, ControlledFunctions | None]:
     """What a back end runs that runs whole functions; and all of `control`, where that was needed to find out."""
     if any(isinstance(i, Call) for f in module.functions for i in walk(f.region)):
         refuse_wide_constants_alone(module)

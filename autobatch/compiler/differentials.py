@@ -138,7 +138,12 @@ def curvature(
 
 
 def linearised_by_rows(
-    program: Program, shared: Sequence[Any], tables: Mapping[str, Any], signature: Any, mode: Mode, wrt: Wrt
+    program: DifferentiableProgram,
+    shared: Sequence[Any],
+    tables: Mapping[str, Any],
+    signature: Any,
+    mode: Mode,
+    wrt: Wrt,
 ) -> tuple[Any, Any]:
     """As `linearised`; cotangents of tables that are read by rows are `SparseRows`."""
     arrays, pull = program.linearised(shared, tables, signature, mode)
@@ -212,7 +217,7 @@ def refusing_forward(function: str) -> Iterator[None]:
 # ---- executables
 
 
-class Program(Protocol):
+class DifferentiableProgram(Protocol):
     """A program by the signature of its size class and the derivatives that are taken of it."""
 
     def run(self, shared: Sequence[Any], tables: Mapping[str, Any], signature: Any, mode: Mode) -> Sequence[Any]: ...
@@ -233,7 +238,10 @@ class Differentials:
     rows alone are `SparseRows`."""
 
     def __init__(
-        self, program: Program, most: int, compiling: Callable[[], AbstractContextManager[None]] = nullcontext
+        self,
+        program: DifferentiableProgram,
+        most: int,
+        compiling: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self.program, self.most, self._compiling = program, most, compiling
         self._kept: Bounded[Hashable, Any] = Bounded(most)

@@ -31,7 +31,7 @@ Words = tuple[Any, ...]
 """Strings, and tuples of them."""
 
 
-class Unknown(Exception):
+class NotComparable(Exception):
     """A value that cannot be told by words."""
 
 
@@ -42,7 +42,7 @@ def fingerprint(value: Any) -> Words:
             return (type(value).__name__, repr(value))
         case tuple() | list() if type(value) in (tuple, list):
             if type(value) is tuple and value and value[0] == "id":
-                raise Unknown("an object that is known by its identity")
+                raise NotComparable("an object that is known by its identity")
             return (type(value).__name__, *map(fingerprint, value))
         case dict() if type(value) is dict:
             return ("dict", *((fingerprint(k), fingerprint(x)) for k, x in value.items()))
@@ -89,12 +89,12 @@ def _of_library(value: Any) -> Words:
     if isinstance(value, types.BuiltinFunctionType) and module is None:
         module = getattr(type(value.__self__), "__module__", None)
     if not isinstance(name, str) or not isinstance(module, str) or not is_library(module):
-        raise Unknown(f"an object of the type {type(value).__name__}")
+        raise NotComparable(f"an object of the type {type(value).__name__}")
     held: Any = sys.modules.get(module)
     for part in name.split("."):
         held = getattr(held, part, None)
     if held is not value:
-        raise Unknown(f"{module}.{name} is another object")
+        raise NotComparable(f"{module}.{name} is another object")
     return ("library", module, name)
 
 

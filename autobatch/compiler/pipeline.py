@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from autobatch.backends.interface import Declined, Function, FunctionProgram, Mode, Rows
+from autobatch.backends.interface import Declined, FunctionProgram, Mode, RowEquations, WholeFunction
 from autobatch.backends.interpret.program import Interpret, Interpreted
 from autobatch.backends.llvm.binding.machine import binding_machine
 from autobatch.backends.llvm.whole.program import Llvm, WholeProgram
@@ -37,9 +37,9 @@ from autobatch.compiler.computed import (
     offsets,
 )
 from autobatch.compiler.control import (
-    Asked,
+    MaskedFunctions,
     Passes,
-    Whole,
+    PassRequest,
     control,
     planned,
     remembering,
@@ -48,7 +48,7 @@ from autobatch.compiler.control import (
     with_letters,
 )
 from autobatch.compiler.scheduling import Scheduled, scheduled
-from autobatch.compiler.stored import Facts, Store, facts_of, is_plain, store_of
+from autobatch.compiler.stored import ProgramFacts, ProgramStore, facts_of, is_plain, store_of
 from autobatch.data.columns import Columns
 from autobatch.data.combine import combine
 from autobatch.data.returned import element_type
@@ -56,7 +56,7 @@ from autobatch.data.schema import ColumnInput, Schema, SharedColumns, WordInput,
 from autobatch.data.spec import Number, PlanSpec
 from autobatch.data.tables import Signature, TableRequest
 from autobatch.errors import ExampleError, Failure
-from autobatch.frontend import Lowered, lower
+from autobatch.frontend import LoweredModule, lower
 from autobatch.ir.blocks import is_too_deep
 from autobatch.ir.capacity import TOO_LARGE
 from autobatch.ir.core import Apply, Module, walk
@@ -78,32 +78,32 @@ from autobatch.passes.simplify.inline import inline
 from autobatch.planning.activations import inspect
 from autobatch.planning.assemble import make_plan
 from autobatch.planning.bind import bind_plan, exact_outputs
-from autobatch.planning.endless import HOPELESS, Watch, host_limits
+from autobatch.planning.endless import HOPELESS, EndlessWatch, host_limits
 from autobatch.planning.failures import first_failures
 from autobatch.planning.plan import DataPlan
 from autobatch.planning.size_classes import STEP, SizeClasses, Usual
 from autobatch.source import Span
 
-Ready = tuple[Lowered, Module, Asked]
+Ready = tuple[LoweredModule, Module, PassRequest]
 """What the front end has made of a function, and what is asked for."""
 
 
 class Passed(NamedTuple):
     """What the passes have made of a function."""
 
-    lowered: Lowered
-    whole: Whole
+    lowered: LoweredModule
+    whole: MaskedFunctions
     scheduled: Callable[[], Scheduled]
     inputs: tuple[ColumnInput | WordInput, ...] = ()
-    by_xla: Callable[[], Program] | None = None
+    by_xla: Callable[[], CompiledProgram] | None = None
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> ProgramFacts:
         """What calls need of it."""
         return facts_of(self.lowered, self.whole.module.functions[0].region.results, self.whole.sites)
 
 
-class Program:
+class CompiledProgram:
     """One specialisation of a batched function: compiled for types, planned for data sets, run for size classes.
 
     `native`: the whole function as machine code, where that is the back end; then the schedule is made when something
@@ -113,13 +113,13 @@ class Program:
 
     def __init__(
         self,
-        facts: Facts,
+        facts: ProgramFacts,
         schema: Schema,
         options: Options,
         masks: bool,
         passed: Callable[[], Passed],
         native: FunctionProgram | None = None,
-        by_xla: Callable[[], Program] | None = None,
+        by_xla: Callable[[], CompiledProgram] | None = None,
     ) -> None:
         self.facts, self.options, self.masks, self.sites = facts, options, masks, facts.sites
         self.native, self._schema, self._passed, self.by_xla = native, schema, passed, by_xla
@@ -128,7 +128,7 @@ class Program:
             self.code  # noqa: B018  what cannot be emitted is refused here
 
     @functools.cached_property
-    def lowered(self) -> Lowered:
+    def lowered(self) -> LoweredModule:
         """What the front end has made of the function."""
         return self._passed().lowered
 
@@ -170,12 +170,14 @@ class Program:
         return SizeClasses(min(self.options.widths) if levels or not regular else 1, regular)
 
     @functools.cached_property
-    def rows(self) -> Rows:
+    def rows(self) -> RowEquations:
         """Equations over rows, as back ends compile them."""
         made = self._made
         status = made.system.outputs[self._status] if self.masks and self.sites else None
         cut = self._passed().whole.cut
-        return Rows(made.system, made.schedule, self._request, made.functions.constants, self.options, cut, status)
+        return RowEquations(
+            made.system, made.schedule, self._request, made.functions.constants, self.options, cut, status
+        )
 
     @functools.cached_property
     def code(self) -> XlaProgram:
@@ -222,7 +224,7 @@ class Program:
         limits = host_limits(self.options, max_rows, data, memory.limit())
         spec = replace(self.spec, numbers=dict(zip(self.spec.numbers, numbers, strict=True)), limits=limits)
         failed: dict[int, Failure] = {}
-        examples, watch = np.arange(data.count), Watch(spec, data, roots, patient)
+        examples, watch = np.arange(data.count), EndlessWatch(spec, data, roots, patient)
         while True:
             inspection, found = inspect(spec, data, roots, examples, watch)
             if found is None:
@@ -427,7 +429,7 @@ def compile(
     dicts: Mapping[str, Any] = NO_DICTS,
     masks: bool = False,
     columns: Sequence[SharedColumns] = (),
-) -> Program:
+) -> CompiledProgram:
     """Compile `fun` for arguments whose array leaves are `ir.template.Input`; see `ir/template.py`.
 
     `traced`: parameters of the entry whose values only the device will know, and their names. `integers`: the shared
@@ -449,7 +451,7 @@ def compile(
         passes.after("example", found.module)
         module = passes.after("inline", inline(found.module))
         module = passes.after("cse", eliminate_common(module))
-        return found, module, Asked(passes, schema, options, traced, integers, masks, found.caches)
+        return found, module, PassRequest(passes, schema, options, traced, integers, masks, found.caches)
 
     def native() -> Passed:
         return remembering(lambda places: _native(*lowered(places, True), lowered))
@@ -461,23 +463,23 @@ def compile(
     return remembering(lambda places: _planned(*lowered(places)))
 
 
-def _planned(lowered: Lowered, module: Module, asked: Asked) -> Program:
+def _planned(lowered: LoweredModule, module: Module, asked: PassRequest) -> CompiledProgram:
     """A program whose rows the host plans."""
     found = planned(module, asked)
     made = scheduled(found, asked)  # what it refuses is refused here
     passed = Passed(lowered, found.whole, lambda: made)
-    return Program(passed.facts, asked.schema, asked.options, asked.masks, lambda: passed)
+    return CompiledProgram(passed.facts, asked.schema, asked.options, asked.masks, lambda: passed)
 
 
 def _of_function(
-    native: Callable[[], Passed], schema: Schema, options: Options, masks: bool, store: Store | None
-) -> Program:
+    native: Callable[[], Passed], schema: Schema, options: Options, masks: bool, store: ProgramStore | None
+) -> CompiledProgram:
     """A program whose code is that of a whole function: as an earlier process has left it, where there is one."""
     passed, by_llvm = functools.cache(native), choice.compiles_functions(options.backend).name == Llvm.name
     if by_llvm and store is not None and (held := store.find()) is not None:
         with suppress(LookupError):  # its object is gone, or none any more
             kept = Llvm().restored(lambda: _taken(passed(), options), bool(held.facts.sites), held.made, held.code)
-            return Program(held.facts, schema, options, masks, passed, kept)
+            return CompiledProgram(held.facts, schema, options, masks, passed, kept)
     made = passed()
     taken = _taken(made, options)
     choice.require(options.backend, taken)
@@ -486,12 +488,12 @@ def _of_function(
     plain = not made.lowered.traced and made.by_xla is None and is_plain(made.lowered.module)
     if store is not None and plain and isinstance(code, WholeProgram):
         store.keep(made.facts, made.lowered.sources, code.made, code.name)
-    return Program(made.facts, schema, options, masks, passed, code, made.by_xla)
+    return CompiledProgram(made.facts, schema, options, masks, passed, code, made.by_xla)
 
 
 def _taken(made: Passed, options: Options) -> Any:
     """What the back end compiles of a function."""
-    function = Function(made.whole.module, bool(made.whole.sites), made.inputs)
+    function = WholeFunction(made.whole.module, bool(made.whole.sites), made.inputs)
     taken = choice.compiles_functions(options.backend).accepts(function)
     if isinstance(taken, Declined):
         raise taken.error
@@ -505,7 +507,9 @@ def _decline_unchecked(module: Module, options: Options) -> None:
         raise choice.DeclinedError(f"{name} {words} (line {at.line})")
 
 
-def _native(lowered: Lowered, module: Module, asked: Asked, again: Callable[[frozenset[Span]], Ready]) -> Passed:
+def _native(
+    lowered: LoweredModule, module: Module, asked: PassRequest, again: Callable[[frozenset[Span]], Ready]
+) -> Passed:
     """What the passes make of a program that is machine code as a whole. `again` lowers it for XLA."""
     options = asked.options
     if choice.is_use(options.backend):
@@ -523,10 +527,10 @@ def _native(lowered: Lowered, module: Module, asked: Asked, again: Callable[[fro
     whole, _ = whole_of(with_arenas_alone(asked.passes.after("rows", rows), asked, True), alone)
 
     @functools.cache
-    def by_xla() -> Program:
+    def by_xla() -> CompiledProgram:
         chosen = replace(asked.options, backend="xla")
 
-        def anew(places: frozenset[Span]) -> Program:
+        def anew(places: frozenset[Span]) -> CompiledProgram:
             found, whole, as_before = again(places)
             return _planned(found, whole, replace(as_before, options=chosen, passes=Passes(chosen)))
 

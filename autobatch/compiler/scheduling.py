@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from autobatch.compiler.control import Asked, Control
+from autobatch.compiler.control import ControlledFunctions, PassRequest
 from autobatch.data.spec import PlanSpec
 from autobatch.ir.core import Module
 from autobatch.ir.system import System, print_system
@@ -31,7 +31,7 @@ class Scheduled(NamedTuple):
     turns: Turns
 
 
-def scheduled(found: Control, asked: Asked) -> Scheduled:
+def scheduled(found: ControlledFunctions, asked: PassRequest) -> Scheduled:
     """Passes 9 to 16: equations over spaces of rows, and the order in which they run."""
     passes, schema, known, on_device = asked.passes, asked.schema, asked.known, asked.on_device
     functions, facts, fallible, turns, _ = found

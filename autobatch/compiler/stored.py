@@ -24,16 +24,16 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.backends.llvm.lanes.program import Operand as Given
-from autobatch.backends.llvm.lanes.program import Program, Result, Signature
+from autobatch.backends.llvm.lanes.program import CodeOperand as Given
+from autobatch.backends.llvm.lanes.program import CodeSignature, EmittedCode, Result
 from autobatch.backends.llvm.machine_code import UnavailableError, host
-from autobatch.backends.llvm.whole.code import Made
+from autobatch.backends.llvm.whole.code import WholeCode
 from autobatch.common import cache_files
 from autobatch.compiler.computed import InMemory
-from autobatch.compiler.fingerprints import Unknown, environment, fingerprint, function_of, names_of, type_words
+from autobatch.compiler.fingerprints import NotComparable, environment, fingerprint, function_of, names_of, type_words
 from autobatch.data.returned import depth_of, element_type
 from autobatch.data.schema import Schema
-from autobatch.frontend.lowering.lower import Lowered
+from autobatch.frontend.lowering.lower import LoweredModule
 from autobatch.frontend.lowering.state import FreeVariable
 from autobatch.frontend.syntax.reread import read
 from autobatch.frontend.types.statics import MISSING
@@ -51,7 +51,7 @@ MOST = 8
 
 
 @dataclass(frozen=True)
-class Facts:
+class ProgramFacts:
     """What calls need of a lowered function. `kinds`: the types of its results; `is_plain`: it makes no
     strings; `lists`: which results are lists in memory (`computed.with_lists`). For the other fields see
     `frontend.lower.Lowered`."""
@@ -73,7 +73,7 @@ class Facts:
         return frozenset((*(x.at for x in self.lists), *(h.count for h in self.heaps)))
 
 
-def facts_of(lowered: Lowered, results: Sequence[Operand], sites: tuple[Site, ...]) -> Facts:
+def facts_of(lowered: LoweredModule, results: Sequence[Operand], sites: tuple[Site, ...]) -> ProgramFacts:
     """What calls need of a function. `results`: those of its entry behind the passes, where a list in memory is its
     length and its buffers, and what says how an example has failed comes behind all."""
     kinds: list[Type] = []
@@ -88,7 +88,7 @@ def facts_of(lowered: Lowered, results: Sequence[Operand], sites: tuple[Site, ..
             lists.append(InMemory(at, depth, element_type(asked)))
         else:
             kinds.append(asked)
-    return Facts(
+    return ProgramFacts(
         renumbered(lowered.result, places),
         lowered.free,
         tuple(kinds),
@@ -105,12 +105,12 @@ def facts_of(lowered: Lowered, results: Sequence[Operand], sites: tuple[Site, ..
 class Stored:
     """A program of a file: `code` is the name of its object."""
 
-    facts: Facts
-    made: Made
+    facts: ProgramFacts
+    made: WholeCode
     code: str
 
 
-class Store:
+class ProgramStore:
     """The programs under one key, in a file of a folder."""
 
     def __init__(self, folder: Path, key: str, fun: Callable[..., Any]) -> None:
@@ -121,19 +121,19 @@ class Store:
         for entry in self._entries():
             try:
                 found = _restored(entry, self.fun)
-            except (Unknown, KeyError, TypeError, ValueError, IndexError) as error:
+            except (NotComparable, KeyError, TypeError, ValueError, IndexError) as error:
                 logger.debug("a program of %s is not usable: %r", self.path, error)
                 continue
             if found is not None:
                 return found
         return None
 
-    def keep(self, facts: Facts, sources: Sequence[Any], made: Made, code: str) -> None:
+    def keep(self, facts: ProgramFacts, sources: Sequence[Any], made: WholeCode, code: str) -> None:
         """Add a program, where what it depends on can be compared by another process."""
         try:
             entry = _entry(self.fun, facts, sources, made, code)
             text = json.dumps([entry, *self._entries()[: MOST - 1]]).encode()
-        except (Unknown, TypeError, ValueError) as error:
+        except (NotComparable, TypeError, ValueError) as error:
             logger.debug("the program of %s is for this process only: %s", self.fun, error)
             return
         cache_files.write(self.path, text)
@@ -149,7 +149,7 @@ class Store:
         return found if isinstance(found, list) else []
 
 
-def store_of(fun: Callable[..., Any], schema: Schema, options: Options, needs: tuple[Any, ...]) -> Store | None:
+def store_of(fun: Callable[..., Any], schema: Schema, options: Options, needs: tuple[Any, ...]) -> ProgramStore | None:
     """Where programs of a function for some types are kept; None where they are not. `needs`: what else they depend
     on."""
     folder = options.compilation_cache
@@ -157,10 +157,10 @@ def store_of(fun: Callable[..., Any], schema: Schema, options: Options, needs: t
         return None
     try:
         about = (environment(), host().identity, fingerprint(fun), repr(schema), fingerprint(_plain(needs)))
-    except (Unknown, UnavailableError) as error:
+    except (NotComparable, UnavailableError) as error:
         logger.debug("programs of %s are for this process only: %s", fun, error)
         return None
-    return Store(folder / "programs", hashlib.sha256(repr((about, options.key)).encode()).hexdigest()[:32], fun)
+    return ProgramStore(folder / "programs", hashlib.sha256(repr((about, options.key)).encode()).hexdigest()[:32], fun)
 
 
 def _plain(x: Any) -> Any:
@@ -175,11 +175,13 @@ def _plain(x: Any) -> Any:
 # ---- a program as JSON
 
 
-def _entry(fun: Callable[..., Any], facts: Facts, sources: Sequence[Any], made: Made, code: str) -> dict[str, Any]:
+def _entry(
+    fun: Callable[..., Any], facts: ProgramFacts, sources: Sequence[Any], made: WholeCode, code: str
+) -> dict[str, Any]:
     if made.arrays or any(x != Given(x.dtype, x.shape, x.varies) for x in made.signature.operands):
-        raise Unknown("it holds arrays of its own, or reads columns")
+        raise NotComparable("it holds arrays of its own, or reads columns")
     if facts.lists:
-        raise Unknown("it returns lists")
+        raise NotComparable("it returns lists")
     reached = _Reached(fun)
     free = [_free(reached, k, f) for k, f in enumerate(facts.free)]
     return {
@@ -212,7 +214,7 @@ def _restored(entry: Mapping[str, Any], fun: Callable[..., Any]) -> Stored | Non
         reached.learn(value, number)
     if any(reached.words(reached.owner(place)) != words for place, words in entry["sources"]):
         return None
-    facts = Facts(
+    facts = ProgramFacts(
         _restored_template(entry["result"]),
         tuple(free),
         tuple(Array(d, tuple(shape), weak) for d, shape, weak in entry["kinds"]),
@@ -224,10 +226,10 @@ def _restored(entry: Mapping[str, Any], fun: Callable[..., Any]) -> Stored | Non
     )
     operands = tuple(Given(d, tuple(s), v) for d, s, v in entry["operands"])
     results = tuple(Result(d, tuple(s), v, seldom) for d, s, v, seldom in entry["results"])
-    program = Program("", [_restored_array(x) for x in entry["constants"]], entry["scratch"])
+    program = EmittedCode("", [_restored_array(x) for x in entry["constants"]], entry["scratch"])
     if not cache_files.is_name(entry["code"]):
         raise ValueError("the name of its code is none")
-    return Stored(facts, Made(program, Signature(operands, results, False), entry["width"]), entry["code"])
+    return Stored(facts, WholeCode(program, CodeSignature(operands, results, False), entry["width"]), entry["code"])
 
 
 def is_plain(module: Module) -> bool:
@@ -237,7 +239,7 @@ def is_plain(module: Module) -> bool:
 
 def _kind(type: Type) -> list[Any]:
     if not isinstance(type, Array):
-        raise Unknown(f"a result of the type {type}")
+        raise NotComparable(f"a result of the type {type}")
     return [type.dtype, type.shape, type.weak]
 
 
@@ -262,7 +264,7 @@ class _Reached:
         """Raises Unknown for what no free variable before has led to."""
         found = self._places.get(id(function_of(function)))
         if found is None:
-            raise Unknown(f"{function!r} is held by no variable")
+            raise NotComparable(f"{function!r} is held by no variable")
         return found
 
     def owner(self, place: int) -> Any:
@@ -272,7 +274,7 @@ class _Reached:
         """What a function is: its code, its lines, and what its names are that are modules or builtins."""
         held = function_of(function)
         if held is None:
-            raise Unknown(f"{function!r} is no function of Python")
+            raise NotComparable(f"{function!r} is no function of Python")
         if id(held) not in self._held:
             self._held[id(held)] = hashlib.sha256(repr((fingerprint(held), names_of(held))).encode()).hexdigest()
         return self._held[id(held)]
@@ -319,10 +321,10 @@ def _template(template: Template) -> list[Any]:
             return ["output", index, dtype, shape, weak, python]
         case Container(kind="tuple" | "list" | "mixture" | "dict" as kind, children=children, keys=keys, treedef=None):
             if any(type(k) not in (int, str) for k in keys):
-                raise Unknown("a key that is neither an int nor a string")
+                raise NotComparable("a key that is neither an int nor a string")
             return [kind, list(keys), [_template(x) for x in children]]
         case _:
-            raise Unknown(f"a result of the kind {template}")
+            raise NotComparable(f"a result of the kind {template}")
 
 
 def _restored_template(held: Sequence[Any]) -> Template:

@@ -9,7 +9,7 @@ import types
 import typing
 from typing import Any
 
-from autobatch.data.infer import Conflict, Inference, Place, RecordKind
+from autobatch.data.infer import Inference, InferenceConflict, InferredPlace, RecordKind
 from autobatch.data.layout import lay_out
 from autobatch.data.leaves import COMPLEX, Category, category, vocabulary_of
 from autobatch.data.schema import UNKNOWN, Schema
@@ -30,12 +30,12 @@ def schema_of_annotation(annotation: Any) -> Schema:
     >>> schema_of_annotation(list[int]).root
     List(elem=Array(dtype='int32', shape=(), weak=True), store='#root')
     """
-    reader = _Reader()
+    reader = _AnnotationReader()
     try:
         reader.see(reader.inference.root, annotation)
         reader.run()
         return lay_out(reader.inference).schema
-    except Conflict as error:
+    except InferenceConflict as error:
         words = _words(annotation)
         raise BatchError(f"the annotation {words} mixes types that do not join: {error}; {_CURE}") from None
 
@@ -93,20 +93,20 @@ def concrete_classes(cls: type) -> list[type]:
     return found
 
 
-class _Reader:
+class _AnnotationReader:
     """Places whose annotations are still to be read are kept in a list, so recursive classes end."""
 
     def __init__(self) -> None:
         self.inference = Inference()
         self.classes: dict[type, dict[str, Any]] = {}
         self.done: set[tuple[int, Any]] = set()
-        self.pending: list[tuple[Place, Any]] = []
+        self.pending: list[tuple[InferredPlace, Any]] = []
 
     def run(self) -> None:
         while self.pending:
             self.see(*self.pending.pop())
 
-    def see(self, place: Place, annotation: Any) -> None:
+    def see(self, place: InferredPlace, annotation: Any) -> None:
         """The annotation of a place."""
         origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
         if annotation is None or annotation is type(None):
@@ -120,7 +120,7 @@ class _Reader:
             for value in arguments:
                 self.see(place, type(value))
         elif origin is list and arguments:
-            items = Place(f"the elements of {place.where}")
+            items = InferredPlace(f"the elements of {place.where}")
             self.inference.see_list(place, items, none=False)
             self.pending.append((items, arguments[0]))
         elif origin is tuple and arguments and Ellipsis not in arguments:
@@ -130,11 +130,11 @@ class _Reader:
         else:
             raise BatchError(f"the annotation {_words(annotation)} of {place.where} does not say a type; {_CURE}")
 
-    def see_tuple(self, place: Place, arguments: tuple[Any, ...]) -> None:
+    def see_tuple(self, place: InferredPlace, arguments: tuple[Any, ...]) -> None:
         names = tuple(map(str, range(len(arguments))))
         self.see_fields(place, "tuple", None, dict(zip(names, arguments, strict=True)), arguments)
 
-    def see_class(self, place: Place, cls: type) -> None:
+    def see_class(self, place: InferredPlace, cls: type) -> None:
         """A leaf type, or a class with fields and its subclasses."""
         if cls in _LEAVES:
             self.inference.see_leaf(place, _LEAVES[cls], none=False)
@@ -158,7 +158,9 @@ class _Reader:
             self.classes[cls] = annotated_fields(cls)
         return self.classes[cls]
 
-    def see_fields(self, place: Place, kind: RecordKind, cls: type | None, hints: dict[str, Any], source: Any) -> None:
+    def see_fields(
+        self, place: InferredPlace, kind: RecordKind, cls: type | None, hints: dict[str, Any], source: Any
+    ) -> None:
         """A record with these annotated fields; `source` is what annotated them, read once for each record."""
         names = tuple(sorted(hints)) if kind == "dict" else tuple(hints)
         signature = tuple(_sort(hints[n]) for n in names) if cls is None else ()

@@ -29,7 +29,7 @@ class UnwritableError(Exception):
     """A value that no file can hold."""
 
 
-class Writer:
+class JsonWriter:
     """Values as JSON; `arrays` are those among them. `name_of`: a class of the user as text."""
 
     def __init__(self, names: Names, name_of: Callable[[type], str]) -> None:
@@ -102,8 +102,8 @@ def _place(x: Any) -> Any:
     return (type(x).__name__, x.id if hasattr(x, "id") else x)
 
 
-class Reader:
-    """Values from JSON. Raises ValueError for what `Writer` did not write."""
+class JsonReader:
+    """Values from JSON. Raises ValueError for what `JsonWriter` did not write."""
 
     def __init__(self, names: Names, class_of: Callable[[str], type], arrays: Sequence[AnyArray]) -> None:
         self._names, self._class_of, self._arrays = names, class_of, arrays

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from autobatch.data.schema import Field, ListStore, Schema
 from autobatch.errors import BatchError
 from autobatch.ir import jax_compat
-from autobatch.ir.types import FLOAT, INT, Array, List, Made, Ref, Tag, Type
+from autobatch.ir.types import FLOAT, INT, Array, BuiltObject, List, Ref, Tag, Type
 
 Ints = npt.NDArray[np.int64]
 Values = npt.NDArray[Any]
@@ -210,7 +210,7 @@ def host_dtype(type: Type) -> np.dtype[Any]:
                 return np.dtype(np.complex128)
             dtype: np.dtype[Any] = np.dtype(jax_compat.dtype_of(name))
             return dtype
-        case Tag() | Ref() | List() | Made():
+        case Tag() | Ref() | List() | BuiltObject():
             return np.dtype(np.int32)
 
 

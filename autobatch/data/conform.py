@@ -26,8 +26,8 @@ from autobatch.data.columns import (
     ranges,
     unfilled,
 )
-from autobatch.data.infer import Conflict, Inference, Record
-from autobatch.data.layout import Layout, lay_out
+from autobatch.data.infer import Inference, InferenceConflict, InferredRecord
+from autobatch.data.layout import SchemaLayout, lay_out
 from autobatch.data.schema import UNKNOWN, Schema, Store
 from autobatch.errors import BatchError
 from autobatch.ir.types import Array, List, Ref, Type
@@ -46,7 +46,7 @@ def conform(columns: Columns, schema: Schema) -> Columns:
         inference.see_schema(schema)
         records = {s.name: inference.records_of(columns.schema, s.name) for s in columns.schema.stores}
         layout = lay_out(inference)
-    except Conflict as error:
+    except InferenceConflict as error:
         raise BatchError(f"the schema contradicts itself: {error}") from None
     if layout.schema != schema:
         raise BatchError("the schema does not hold these columns; merge it with `columns.schema` first")
@@ -70,7 +70,7 @@ class _Piece:
 
 
 class _Conform:
-    def __init__(self, columns: Columns, layout: Layout, records: Mapping[str, list[Record]]) -> None:
+    def __init__(self, columns: Columns, layout: SchemaLayout, records: Mapping[str, list[InferredRecord]]) -> None:
         self.columns, self.layout, self.records = columns, layout, records
         self.old, self.new = columns.schema, layout.schema
         self.targets: dict[str, str] = {}

@@ -20,7 +20,7 @@ from typing import Literal
 from autobatch.data.leaves import describe_type, join, ragged_elem
 from autobatch.data.schema import UNKNOWN, Schema
 from autobatch.errors import BatchError
-from autobatch.ir.types import BOOL, Array, List, Made, Ref, Tag, Type
+from autobatch.ir.types import BOOL, Array, BuiltObject, List, Ref, Tag, Type
 
 MAX_NESTING = 64
 """Lists in lists, at most: their type names every level. Deeper structure needs a class, which names itself."""
@@ -29,7 +29,7 @@ RecordKind = Literal["object", "namedtuple", "tuple", "list", "dict"]
 Signature = tuple[str | None, ...]
 
 
-class Conflict(Exception):
+class InferenceConflict(Exception):
     """Two places that must have one type do not: both in words."""
 
     def __init__(self, first: str, second: str) -> None:
@@ -37,7 +37,7 @@ class Conflict(Exception):
 
 
 @dataclass(eq=False)
-class Place:
+class InferredPlace:
     """Where values are held, and what has been seen there. `leaf` is the type of a leaf, or of the rows of ragged
     arrays; `record` and `items` are set for references and lists. `none`: None was seen, `numpy`: an
     array of NumPy."""
@@ -45,13 +45,13 @@ class Place:
     where: str
     kind: Literal["unknown", "leaf", "record", "list", "ragged"] = "unknown"
     leaf: Array | Tag = UNKNOWN
-    record: Record | None = None
-    items: Place | None = None
+    record: InferredRecord | None = None
+    items: InferredPlace | None = None
     none: bool = False
     numpy: bool = False
-    parent: Place | None = None
+    parent: InferredPlace | None = None
 
-    def find(self) -> Place:
+    def find(self) -> InferredPlace:
         """The place that stands for all places unified with this one."""
         place = self
         while place.parent is not None:
@@ -76,7 +76,7 @@ class Place:
 
 
 @dataclass(eq=False)
-class Record:
+class InferredRecord:
     """A class, or one of its forms: instances of a plain class with other attributes, tuples and dicts whose elements
     are of other sorts (`signature`), are other records of the same name. `keys`: the order of the keys of a dict, empty
     where two were seen."""
@@ -84,12 +84,12 @@ class Record:
     kind: RecordKind
     name: str
     cls: type | None
-    places: dict[str, Place]
+    places: dict[str, InferredPlace]
     signature: Signature = ()
     keys: tuple[str, ...] | None = None
-    parent: Record | None = None
+    parent: InferredRecord | None = None
 
-    def find(self) -> Record:
+    def find(self) -> InferredRecord:
         """The record that stands for all records of its store."""
         record = self
         while record.parent is not None:
@@ -113,10 +113,12 @@ class Record:
 class Inference:
     """All places and records. `root` is the place of the examples themselves."""
 
-    root: Place = field(default_factory=lambda: Place("the examples"))
-    records: list[Record] = field(default_factory=list)
+    root: InferredPlace = field(default_factory=lambda: InferredPlace("the examples"))
+    records: list[InferredRecord] = field(default_factory=list)
 
-    def record(self, kind: RecordKind, cls: type | None, names: tuple[str, ...], signature: Signature = ()) -> Record:
+    def record(
+        self, kind: RecordKind, cls: type | None, names: tuple[str, ...], signature: Signature = ()
+    ) -> InferredRecord:
         """The record of that form; made when it is new. Where a signature has None, it agrees with any."""
         for known in self.records:
             if known.kind != kind or known.cls is not cls or known.places.keys() != set(names):
@@ -128,30 +130,30 @@ class Inference:
                 known.signature = tuple(a if a is not None else b for a, b in pairs)
             return known
         name = cls.__name__ if cls is not None else ("dict" if kind == "dict" else f"{kind}{len(names)}")
-        made = Record(kind, name, cls, {n: Place(_in_words(name, kind, n)) for n in names}, signature)
+        made = InferredRecord(kind, name, cls, {n: InferredPlace(_in_words(name, kind, n)) for n in names}, signature)
         self.records.append(made)
         return made
 
-    def see_leaf(self, place: Place, type: Array | Tag, none: bool, numpy: bool = False) -> None:
+    def see_leaf(self, place: InferredPlace, type: Array | Tag, none: bool, numpy: bool = False) -> None:
         """Values of a leaf type are held at `place`. Raises Conflict."""
         if type == UNKNOWN:
             place.find().none |= none
         else:
-            self.join(place, Place(place.where, "leaf", leaf=type, none=none, numpy=numpy))
+            self.join(place, InferredPlace(place.where, "leaf", leaf=type, none=none, numpy=numpy))
 
-    def see_ragged(self, place: Place, elem: Array, none: bool, numpy: bool = False) -> None:
+    def see_ragged(self, place: InferredPlace, elem: Array, none: bool, numpy: bool = False) -> None:
         """Arrays that differ in the first axis are held at `place`."""
-        self.join(place, Place(place.where, "ragged", leaf=elem, none=none, numpy=numpy))
+        self.join(place, InferredPlace(place.where, "ragged", leaf=elem, none=none, numpy=numpy))
 
-    def see_record(self, place: Place, record: Record, none: bool) -> None:
+    def see_record(self, place: InferredPlace, record: InferredRecord, none: bool) -> None:
         """Objects of a class are held at `place`."""
-        self.join(place, Place(place.where, "record", record=record, none=none))
+        self.join(place, InferredPlace(place.where, "record", record=record, none=none))
 
-    def see_list(self, place: Place, items: Place, none: bool) -> None:
+    def see_list(self, place: InferredPlace, items: InferredPlace, none: bool) -> None:
         """Lists are held at `place`, and `items` in them."""
-        self.join(place, Place(place.where, "list", items=items, none=none))
+        self.join(place, InferredPlace(place.where, "list", items=items, none=none))
 
-    def join(self, a: Place, b: Place) -> None:
+    def join(self, a: InferredPlace, b: InferredPlace) -> None:
         """Unify two places: what is seen at one is seen at both. Raises Conflict."""
         pending = [(a, b)]
         while pending:
@@ -168,7 +170,7 @@ class Inference:
             a.numpy |= b.numpy
             b.parent = a
 
-    def _join_kinds(self, a: Place, b: Place) -> None:
+    def _join_kinds(self, a: InferredPlace, b: InferredPlace) -> None:
         """Set `a.kind` and `a.leaf` to hold both."""
         if a.kind == "unknown":
             a.kind, a.leaf = b.kind, b.leaf
@@ -180,9 +182,9 @@ class Inference:
         elif (elem := _ragged_join(a, b)) is not None:
             a.kind, a.leaf = "ragged", elem
         else:
-            raise Conflict(a.words(), b.words())
+            raise InferenceConflict(a.words(), b.words())
 
-    def _same_store(self, a: Record, b: Record) -> None:
+    def _same_store(self, a: InferredRecord, b: InferredRecord) -> None:
         a, b = a.find(), b.find()
         if a is not b:
             b.parent = a
@@ -192,7 +194,7 @@ class Inference:
         changed = True
         while changed:
             changed = False
-            seen: dict[tuple[Record, str], list[Place]] = {}
+            seen: dict[tuple[InferredRecord, str], list[InferredPlace]] = {}
             for record in sorted(self.records, key=lambda r: r.order):
                 for name, place in record.places.items():
                     held = seen.setdefault((record.find(), name), [])
@@ -207,11 +209,11 @@ class Inference:
 
     def see_schema(self, schema: Schema) -> None:
         """Replay everything that a schema has seen."""
-        items: dict[str, Place] = {}
-        lists: dict[str, Place] = {}
-        records: dict[str, Record] = {}
+        items: dict[str, InferredPlace] = {}
+        lists: dict[str, InferredPlace] = {}
+        records: dict[str, InferredRecord] = {}
 
-        def see(place: Place, type: Type, none: bool, numpy: bool) -> None:
+        def see(place: InferredPlace, type: Type, none: bool, numpy: bool) -> None:
             match type:
                 case Array() | Tag():
                     self.see_leaf(place, type, none, numpy)
@@ -227,7 +229,7 @@ class Inference:
                         self.see_list(place, items[store], none)
                         self.join(lists.setdefault(store, place), place)  # one list may be at both places
 
-        items.update({s.name: Place(f"the elements of {s.name}") for s in schema.lists if not s.from_array})
+        items.update({s.name: InferredPlace(f"the elements of {s.name}") for s in schema.lists if not s.from_array})
         found = [(store, self.records_of(schema, store.name)) for store in schema.stores]
         for store, members in found:
             records[store.name] = members[0]
@@ -242,10 +244,10 @@ class Inference:
                 see(items[s.name], s.elem, s.optional or s.nullable, s.numpy)
         see(self.root, schema.root, schema.root_optional, schema.root_numpy)
 
-    def records_of(self, schema: Schema, store: str) -> list[Record]:
+    def records_of(self, schema: Schema, store: str) -> list[InferredRecord]:
         """The records of the classes of a store of some schema, by position; made where they are new."""
         held = schema.store(store)
-        made: list[Record] = []
+        made: list[InferredRecord] = []
         for k, cls in enumerate(held.classes):
             if cls.kind == "table":
                 raise BatchError(
@@ -269,7 +271,7 @@ def _in_words(name: str, kind: RecordKind, field: str) -> str:
     return f"{name}[{field!r}]" if kind == "dict" else f"{name}.{field}"
 
 
-def _ragged_join(a: Place, b: Place) -> Array | None:
+def _ragged_join(a: InferredPlace, b: InferredPlace) -> Array | None:
     """The rows of arrays of both places, when they differ in the first axis only."""
     if not (isinstance(a.leaf, Array) and isinstance(b.leaf, Array)):
         return None
@@ -283,7 +285,7 @@ def _ragged_join(a: Place, b: Place) -> Array | None:
     return None
 
 
-def agree(a: Place, b: Place) -> bool:
+def agree(a: InferredPlace, b: InferredPlace) -> bool:
     """May two fields of one name in one store be one field? Leaves only when their types are the same."""
     for _ in range(MAX_NESTING):
         a, b = a.find(), b.find()
@@ -304,7 +306,7 @@ def sort_of_type(type: Type, schema: Schema) -> str | None:
             return sort_of_array(type) if type != UNKNOWN else None
         case Tag(vocabulary=vocabulary):
             return vocabulary
-        case Ref() | Made():
+        case Ref() | BuiltObject():
             return "record"
         case List(store=store):
             held = schema.list(store) if store is not None else None
@@ -320,7 +322,7 @@ def sort_of_array(type: Array) -> str:
     return f"{type.dtype}/{'array' if type.shape else 'scalar'}"
 
 
-def nested_places(place: Place) -> Iterator[Place]:
+def nested_places(place: InferredPlace) -> Iterator[InferredPlace]:
     """The place and those of the elements of its lists, outermost first. Raises BatchError when they nest too deep."""
     for _ in range(MAX_NESTING):
         place = place.find()

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from autobatch.data.infer import Conflict, Inference, Place, Record, nested_places
+from autobatch.data.infer import Inference, InferenceConflict, InferredPlace, InferredRecord, nested_places
 from autobatch.data.schema import UNKNOWN, Class, Field, ListStore, Schema, Store
 from autobatch.errors import BatchError
 from autobatch.ir.types import Array, List, Ref, Type
 
 
 @dataclass(eq=False)
-class Layout:
+class SchemaLayout:
     """A schema, and the way back to it from the records and places of the inference that made it."""
 
     schema: Schema
@@ -26,20 +26,20 @@ class Layout:
     lists: dict[int, str]
     """id of the root of a list or ragged place -> its list store."""
 
-    def position(self, record: Record) -> tuple[str, int]:
+    def position(self, record: InferredRecord) -> tuple[str, int]:
         return self.positions[id(record)]
 
-    def field(self, record: Record, name: str) -> Field:
+    def field(self, record: InferredRecord, name: str) -> Field:
         return self.columns[id(record), name]
 
-    def list_name(self, place: Place) -> str:
+    def list_name(self, place: InferredPlace) -> str:
         return self.lists[id(place.find())]
 
 
-def lay_out(inference: Inference) -> Layout:
+def lay_out(inference: Inference) -> SchemaLayout:
     """The schema of all that an inference has seen."""
     inference.close()
-    return _Builder(inference).build()
+    return _SchemaBuilder(inference).build()
 
 
 def merge(a: Schema, b: Schema) -> Schema:
@@ -50,7 +50,7 @@ def merge(a: Schema, b: Schema) -> Schema:
         inference.see_schema(a)
         inference.see_schema(b)
         return lay_out(inference).schema
-    except Conflict as error:
+    except InferenceConflict as error:
         raise TypesDisagree(f"two batches disagree on a type: {error}; pack them with one `like=`") from None
 
 
@@ -59,7 +59,7 @@ class TypesDisagree(BatchError):
 
 
 @dataclass(eq=False)
-class _Builder:
+class _SchemaBuilder:
     inference: Inference
     store_names: dict[int, str] = field(default_factory=dict)
     lists: dict[int, str] = field(default_factory=dict)
@@ -67,8 +67,8 @@ class _Builder:
     taken: set[str] = field(default_factory=set)
     taken_lists: set[str] = field(default_factory=set)
 
-    def build(self) -> Layout:
-        groups: dict[int, list[Record]] = {}
+    def build(self) -> SchemaLayout:
+        groups: dict[int, list[InferredRecord]] = {}
         for record in sorted(self.inference.records, key=lambda r: r.order):
             groups.setdefault(id(record.find()), []).append(record)
         for group, members in groups.items():
@@ -87,9 +87,9 @@ class _Builder:
             stores.append(Store(name, classes, tuple(fields)))
         optional = place.none and place.kind in ("leaf", "unknown")
         schema = Schema(root, tuple(stores), tuple(self.list_stores), optional, place.numpy)
-        return Layout(schema, positions, columns, self.lists)
+        return SchemaLayout(schema, positions, columns, self.lists)
 
-    def fields(self, store: str, members: list[Record]) -> list[Field]:
+    def fields(self, store: str, members: list[InferredRecord]) -> list[Field]:
         """The fields of a store: places that were unified are one, in the order of the first class that has them."""
         found: dict[str, dict[int, list[int]]] = {}
         for k, record in enumerate(members):
@@ -107,7 +107,7 @@ class _Builder:
                 made.append(Field(name, type, column, tuple(classes), leaf and null, unknown, null, place.numpy))
         return made
 
-    def type_of(self, place: Place, column: str) -> Type:
+    def type_of(self, place: InferredPlace, column: str) -> Type:
         """The type of a place; makes the list stores below it. `column` names what holds it."""
         place = place.find()
         list(nested_places(place))
@@ -128,7 +128,7 @@ class _Builder:
                 elem = self.type_of(inner, f"{column}[]")
                 return List(elem, self.list_store(place, column, elem, from_array=False))
 
-    def list_store(self, place: Place, column: str, elem: Type, from_array: bool) -> str:
+    def list_store(self, place: InferredPlace, column: str, elem: Type, from_array: bool) -> str:
         """The name of the list store of a place; made at its first visit."""
         if id(place) not in self.lists:
             name = _unique(column, self.taken_lists)
@@ -155,7 +155,7 @@ def _store_name(names: list[str]) -> str:
     return "|".join(distinct if len(distinct) <= 4 else [*distinct[:3], f"+{len(distinct) - 3}"])
 
 
-def _class_names(records: Iterable[Record]) -> dict[int, str]:
+def _class_names(records: Iterable[InferredRecord]) -> dict[int, str]:
     """A name for each class: `is_class` tests for names. Forms of one class are classes of their own."""
     taken: set[str] = set()
     return {id(record): _unique(record.name, taken) for record in records}

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from autobatch.data.columns import empty, host_dtype, host_shape
 from autobatch.data.schema import UNKNOWN
 from autobatch.ir import jax_compat
-from autobatch.ir.types import BOOL, FLOAT, INT, STR, Array, List, Made, Ref, Tag, Type
+from autobatch.ir.types import BOOL, FLOAT, INT, STR, Array, BuiltObject, List, Ref, Tag, Type
 
 AnyArray = np.ndarray[Any, Any]
 COMPLEX = Array("complex64", weak=True)
@@ -124,7 +124,7 @@ class Mixed(Exception):
 
 
 @dataclass(eq=False)
-class Leaf:
+class LeafColumn:
     """One value a row. `missing`: true where it is None (None: nowhere)."""
 
     type: Array | Tag
@@ -133,7 +133,7 @@ class Leaf:
 
 
 @dataclass(eq=False)
-class Ragged:
+class RaggedLeaf:
     """Arrays that differ in the first axis: `flat` holds their rows one after another, `lengths` is -1 for None."""
 
     elem: Array
@@ -223,7 +223,7 @@ def ragged_elem(a: Array, b: Array) -> Array | None:
     return Array(a.dtype, a.shape[1:])
 
 
-def leaf_column(values: Sequence[Any], kinds: set[type], vocabularies: Vocabularies) -> Leaf | Ragged:
+def leaf_column(values: Sequence[Any], kinds: set[type], vocabularies: Vocabularies) -> LeafColumn | RaggedLeaf:
     """The column of these values, whose Python types are `kinds`, none of them objects. Raises Mixed."""
     missing = None
     if type(None) in kinds:
@@ -233,12 +233,14 @@ def leaf_column(values: Sequence[Any], kinds: set[type], vocabularies: Vocabular
         held = list(values)
     groups = {category(k) for k in kinds} - {Category.NONE}
     if not groups:
-        return Leaf(UNKNOWN, np.zeros(len(values), np.bool_), missing)
+        return LeafColumn(UNKNOWN, np.zeros(len(values), np.bool_), missing)
     try:
         if groups == {Category.NUMBER}:
-            made: Leaf | Ragged = _numbers(held, kinds)
+            made: LeafColumn | RaggedLeaf = _numbers(held, kinds)
         elif groups == {Category.STRING}:
-            made = Leaf(STR, vocabularies.tags("str", [str(v) for v in held] if kinds - {str, type(None)} else held))
+            made = LeafColumn(
+                STR, vocabularies.tags("str", [str(v) for v in held] if kinds - {str, type(None)} else held)
+            )
         elif groups == {Category.MEMBER} and len(kinds - {type(None)}) == 1:
             made = _members(held, vocabularies)
         elif groups <= {Category.NUMBER, Category.ARRAY}:
@@ -257,17 +259,17 @@ def _conflict(values: Sequence[Any]) -> Mixed:
     return Mixed(0, other, f"{describe_value(values[0])} and {describe_value(values[other])}")
 
 
-def _numbers(values: list[Any], kinds: set[type]) -> Leaf:
+def _numbers(values: list[Any], kinds: set[type]) -> LeafColumn:
     made = max((_TOWER[(bool, int, float, complex).index(k)] for k in kinds if k is not type(None)), key=_TOWER.index)
     try:
-        return Leaf(made, np.array(values, host_dtype(made)))
+        return LeafColumn(made, np.array(values, host_dtype(made)))
     except OverflowError:
         limit = 2**63 if made == INT else 10**308
         bad = next(i for i, v in enumerate(values) if isinstance(v, int) and not -limit <= v < limit)
         raise Mixed(bad, bad, "the integer does not fit into 64 bits") from None
 
 
-def _members(values: list[Any], vocabularies: Vocabularies) -> Leaf:
+def _members(values: list[Any], vocabularies: Vocabularies) -> LeafColumn:
     cls: type[enum.Enum] = type(values[0])
     name, listed = vocabulary_of(cls), set(cls)
     vocabularies.tags(name, list(cls))
@@ -276,10 +278,10 @@ def _members(values: list[Any], vocabularies: Vocabularies) -> Leaf:
         raise Mixed(
             bad, bad, f"{values[bad]} is not one of the members that {cls.__name__} lists; use its `.value`, an int"
         )
-    return Leaf(Tag(name), vocabularies.tags(name, values))
+    return LeafColumn(Tag(name), vocabularies.tags(name, values))
 
 
-def _arrays(values: list[Any]) -> Leaf | Ragged:
+def _arrays(values: list[Any]) -> LeafColumn | RaggedLeaf:
     types: list[Array] = []
     known: dict[Any, Array] = {}
     for i, value in enumerate(values):
@@ -305,10 +307,10 @@ def _arrays(values: list[Any]) -> Leaf | Ragged:
             i = types.index(found)
             raise Mixed(0, i, f"{describe_value(values[0])} and {describe_value(values[i])}")
     if not ragged:
-        return Leaf(joined, _stacked(values, joined))
+        return LeafColumn(joined, _stacked(values, joined))
     lengths = np.array([t.shape[0] for t in types], np.int64)
     elem = Array(first.dtype, first.shape[1:])
-    return Ragged(elem, np.concatenate([raw(v, first.dtype) for v in values]), lengths)
+    return RaggedLeaf(elem, np.concatenate([raw(v, first.dtype) for v in values]), lengths)
 
 
 def _stacked(values: list[Any], type: Array) -> AnyArray:
@@ -346,27 +348,27 @@ def _narrowed(array: AnyArray, dtype: str) -> AnyArray:
     return array.astype(wanted)
 
 
-def _spread(made: Leaf | Ragged, missing: npt.NDArray[np.bool_]) -> Leaf | Ragged:
+def _spread(made: LeafColumn | RaggedLeaf, missing: npt.NDArray[np.bool_]) -> LeafColumn | RaggedLeaf:
     """The column with rows for the missing values put back in."""
-    if isinstance(made, Ragged):
+    if isinstance(made, RaggedLeaf):
         lengths = np.full(len(missing), -1, np.int64)
         lengths[~missing] = made.lengths
-        return Ragged(made.elem, made.flat, lengths)
+        return RaggedLeaf(made.elem, made.flat, lengths)
     array = empty(made.type, len(missing))
     array[~missing] = made.array
-    return Leaf(made.type, array, missing)
+    return LeafColumn(made.type, array, missing)
 
 
-def as_ragged(made: Leaf | Ragged | None, elem: Array, count: int) -> Ragged:
+def as_ragged(made: LeafColumn | RaggedLeaf | None, elem: Array, count: int) -> RaggedLeaf:
     """The column of `count` rows as one of arrays that differ in the first axis."""
-    if isinstance(made, Ragged):
+    if isinstance(made, RaggedLeaf):
         return made
     if made is None or made.type == UNKNOWN:
-        return Ragged(elem, empty(elem, 0), np.full(count, -1, np.int64))
+        return RaggedLeaf(elem, empty(elem, 0), np.full(count, -1, np.int64))
     assert isinstance(made.type, Array)
     missing = np.zeros(len(made.array), np.bool_) if made.missing is None else made.missing
     flat = made.array[~missing].reshape(-1, *host_shape(elem))
-    return Ragged(elem, flat.astype(host_dtype(elem)), np.where(missing, -1, made.type.shape[0]))
+    return RaggedLeaf(elem, flat.astype(host_dtype(elem)), np.where(missing, -1, made.type.shape[0]))
 
 
 def describe_value(value: Any) -> str:
@@ -392,7 +394,7 @@ def describe_type(type: Type) -> str:
             return f"an object of {store}"
         case List(elem=elem):
             return f"a list of {describe_type(elem)}"
-        case Made():
+        case BuiltObject():
             return "an object that the function makes"
         case _:
             assert_never(type)

@@ -30,15 +30,15 @@ from autobatch.data.columns import (
     ranges,
     unfilled,
 )
-from autobatch.data.infer import MAX_NESTING, Conflict, Inference, Place, Record
-from autobatch.data.layout import Layout, lay_out
-from autobatch.data.leaves import Leaf, Mixed, Ragged, Vocabularies, as_ragged, describe_value, leaf_column
+from autobatch.data.infer import MAX_NESTING, Inference, InferenceConflict, InferredPlace, InferredRecord
+from autobatch.data.layout import SchemaLayout, lay_out
+from autobatch.data.leaves import LeafColumn, Mixed, RaggedLeaf, Vocabularies, as_ragged, describe_value, leaf_column
 from autobatch.data.libraries import INTEGER_LISTS, is_graph_class
 from autobatch.data.placing import read_like
 from autobatch.data.reading import Lacking, ObjectReader
 from autobatch.data.schema import UNKNOWN, Schema
-from autobatch.data.shapes import Difference, ShapesDiffer, differing
-from autobatch.data.walk import Walk, learned, spell, walk
+from autobatch.data.shapes import ShapeDifference, ShapesDiffer, differing
+from autobatch.data.walk import ObjectWalk, learned, spell, walk
 from autobatch.errors import BatchError
 from autobatch.ir.types import INT, Array, List, Type
 
@@ -102,24 +102,24 @@ class _Cells:
     """The values of one field of one table, of the elements of the lists of one place, or of the roots. `owners` are
     the visits that hold them. `made` is their column when they are leaves; `lists` and `inner` are set for lists."""
 
-    place: Place
+    place: InferredPlace
     values: Sequence[Any]
     targets: Ints | None
     owners: Ints
     depth: int = 0
-    record: Record | None = None
+    record: InferredRecord | None = None
     name: str = ""
-    made: Leaf | Ragged | None = None
+    made: LeafColumn | RaggedLeaf | None = None
     lists: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     inner: _Cells | None = None
 
 
 class _Packer:
-    def __init__(self, walked: Walk, like: Schema | None) -> None:
+    def __init__(self, walked: ObjectWalk, like: Schema | None) -> None:
         self.walked = walked
         self.inference = Inference()
         self.vocabularies = Vocabularies()
-        self.records: dict[int, Record] = {}
+        self.records: dict[int, InferredRecord] = {}
         lists = walked.tables[0]
         self.list_visits = np.flatnonzero(walked.visits == lists.index)
         self.list_number = np.full(len(walked.visits), -1, np.int64)
@@ -129,13 +129,13 @@ class _Packer:
         self.list_values, self.list_targets = lists.fields[0].values, lists.fields[0].targets
         self.list_owner = np.full(len(self.list_visits), -1, np.int64)
         self.cells: list[_Cells] = []
-        self.differences: list[Difference] = []
+        self.differences: list[ShapeDifference] = []
         try:
             if like is not None:
                 self.inference.see_schema(like)
             self.see_all()
-            self.layout: Layout = lay_out(self.inference)
-        except Conflict as error:
+            self.layout: SchemaLayout = lay_out(self.inference)
+        except InferenceConflict as error:
             raise BatchError(f"two examples, or an example and `like`, disagree on a type: {error}") from None
 
     # What is held where
@@ -166,11 +166,11 @@ class _Packer:
         if self.differences:
             raise ShapesDiffer(self.differences)
 
-    def declare(self, record: Record) -> None:
+    def declare(self, record: InferredRecord) -> None:
         """The types of a graph's fields that hold integers, also where they are empty."""
         for name, place in record.places.items():
             for _ in range(INTEGER_LISTS.get(name, 0)):
-                items = Place(f"the elements of {place.where}")
+                items = InferredPlace(f"the elements of {place.where}")
                 self.inference.see_list(place, items, False)
                 place = items
             if name in INTEGER_LISTS:
@@ -193,14 +193,14 @@ class _Packer:
             if found is None:
                 raise self.mixed(cells, error) from None
             self.differences.append(found)
-        except Conflict as error:
+        except InferenceConflict as error:
             first = f"{self.path(cells, 0)}: {cells.place.where}"
             raise BatchError(f"{first} had another type before (`like`, or shared lists): {error}") from None
 
     def see_leaves(self, cells: _Cells, kinds: set[type], none: bool) -> None:
         cells.made = leaf_column(cells.values, kinds, self.vocabularies)
         numpy = any(issubclass(k, (np.ndarray, np.generic)) for k in kinds)
-        if isinstance(cells.made, Leaf):
+        if isinstance(cells.made, LeafColumn):
             self.inference.see_leaf(cells.place, cells.made.type, none, numpy)
         else:
             self.inference.see_ragged(cells.place, cells.made.elem, none, numpy)
@@ -230,7 +230,7 @@ class _Packer:
                 f"{self.path(cells, 0)}: lists are nested more than {MAX_NESTING} deep; "
                 "use a class with a list field for structure that nests without end"
             )
-        items = Place(where if cells.depth < 2 else cells.place.where)
+        items = InferredPlace(where if cells.depth < 2 else cells.place.where)
         self.inference.see_list(cells.place, items, any(x is None for x in cells.values))
         owners = self.list_owner[cells.lists]
         for other in np.unique(owners[owners >= 0]).tolist():
@@ -247,11 +247,11 @@ class _Packer:
         cells.lists, cells.inner = new, inner
         self.see(inner)
 
-    def share(self, cells: _Cells, other: Place, number: int) -> None:
+    def share(self, cells: _Cells, other: InferredPlace, number: int) -> None:
         """One list is held at two places: what its elements are at one place, they are at the other."""
         try:
             self.inference.join(other, cells.place)
-        except Conflict as error:
+        except InferenceConflict as error:
             assert cells.targets is not None
             index = int(np.flatnonzero(cells.targets == self.list_visits[number])[0])
             raise BatchError(
@@ -339,9 +339,9 @@ class _Packer:
             assert cells.targets is not None
             self.arrays[column][rows] = self.rows[cells.targets]
         elif isinstance(type, List):
-            if isinstance(cells.made, Ragged) or cells.made.type != UNKNOWN:
+            if isinstance(cells.made, RaggedLeaf) or cells.made.type != UNKNOWN:
                 self.arrays[column][rows] = self.ragged_rows[id(cells)]
-        elif isinstance(cells.made, Leaf) and cells.made.type != UNKNOWN:
+        elif isinstance(cells.made, LeafColumn) and cells.made.type != UNKNOWN:
             self.arrays[column][rows] = cells.made.array
             if mask is not None:
                 missing = cells.made.missing
@@ -422,7 +422,7 @@ class _Packer:
         return found
 
 
-def _step(record: Record, name: str) -> str:
+def _step(record: InferredRecord, name: str) -> str:
     if record.kind == "tuple":
         return f"[{name}]"
     return f"[{name!r}]" if record.kind == "dict" else f".{name}"

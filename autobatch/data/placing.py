@@ -1,9 +1,10 @@
 """Examples whose schema is known, read into its columns by machine code.
 
-Where the values of each field of each class go, and which values a field may hold, a schema says once: a `Layout` of
-it, as inference makes one, gives each field a column. What was inferred from some examples holds for all of them if the
-others have nothing that would change it; the machine looks at each value for that (`reading.py`), and names the first
-example that has. Arrays, strings and members of enums it hands over as objects, for `leaves.py` to make columns of.
+Where the values of each field of each class go, and which values a field may hold, a schema says once: a `SchemaLayout`
+of it, as inference makes one, gives each field a column. What was inferred from some examples holds for all of them if
+the others have nothing that would change it; the machine looks at each value for that (`reading.py`), and names the
+first example that has. Arrays, strings and members of enums it hands over as objects, for `leaves.py` to make columns
+of.
 """
 
 from __future__ import annotations
@@ -29,9 +30,16 @@ from autobatch.data.columns import (
     offsets_of,
     unfilled,
 )
-from autobatch.data.infer import Conflict, Inference, Place, Record, nested_places, sort_of_array
-from autobatch.data.layout import Layout, lay_out
-from autobatch.data.leaves import Leaf, Mixed, Ragged, Vocabularies, as_ragged, join, leaf_column
+from autobatch.data.infer import (
+    Inference,
+    InferenceConflict,
+    InferredPlace,
+    InferredRecord,
+    nested_places,
+    sort_of_array,
+)
+from autobatch.data.layout import SchemaLayout, lay_out
+from autobatch.data.leaves import LeafColumn, Mixed, RaggedLeaf, Vocabularies, as_ragged, join, leaf_column
 from autobatch.data.reading import (
     BOOL,
     FLOAT,
@@ -39,6 +47,8 @@ from autobatch.data.reading import (
     NONE,
     OBJECT,
     OTHER,
+    ColumnSlot,
+    ColumnWrite,
     Home,
     Lacking,
     Learn,
@@ -47,9 +57,7 @@ from autobatch.data.reading import (
     ObjectShape,
     Places,
     Reading,
-    Slot,
     TypeRegistry,
-    Written,
     read,
 )
 from autobatch.data.schema import UNKNOWN, Schema
@@ -60,7 +68,7 @@ from autobatch.ir.types import INT as INT_TYPE
 from autobatch.ir.types import Array
 
 _NUMBERS = {BOOL: BOOL_TYPE, INT: INT_TYPE, FLOAT: FLOAT_TYPE}
-_WRITTEN = {BOOL_TYPE: Written.BOOL, INT_TYPE: Written.INT, FLOAT_TYPE: Written.FLOAT}
+_WRITTEN = {BOOL_TYPE: ColumnWrite.BOOL, INT_TYPE: ColumnWrite.INT, FLOAT_TYPE: ColumnWrite.FLOAT}
 _NOWHERE, _NO_STORE = -1, -2
 
 
@@ -76,12 +84,12 @@ def read_like(
     return held.columns(run, reader) if isinstance(run, Reading) else run
 
 
-_known: dict[tuple[int, bool], tuple[Schema, _Held | None]] = {}
+_known: dict[tuple[int, bool], tuple[Schema, _SchemaContents | None]] = {}
 """By the identity of the schema."""
 MOST_KNOWN = 256
 
 
-def _held_by(schema: Schema, inferred: bool) -> _Held | None:
+def _held_by(schema: Schema, inferred: bool) -> _SchemaContents | None:
     found = _known.get((id(schema), inferred))
     if found is None:
         if len(_known) >= MOST_KNOWN:
@@ -90,14 +98,14 @@ def _held_by(schema: Schema, inferred: bool) -> _Held | None:
     return found[1]
 
 
-def _held(schema: Schema, inferred: bool) -> _Held | None:
+def _held(schema: Schema, inferred: bool) -> _SchemaContents | None:
     inference = Inference()
     try:
         inference.see_schema(schema)
         layout = lay_out(inference)
-    except (BatchError, Conflict):
+    except (BatchError, InferenceConflict):
         return None
-    return _Held(schema, inference, layout, inferred) if layout.schema == schema else None
+    return _SchemaContents(schema, inference, layout, inferred) if layout.schema == schema else None
 
 
 @dataclass(frozen=True)
@@ -105,13 +113,13 @@ class _Others:
     """Leaves that Python makes a column of."""
 
     column: Column
-    place: Place
+    place: InferredPlace
 
 
-class _Held:
+class _SchemaContents:
     """What a schema holds, and where."""
 
-    def __init__(self, schema: Schema, inference: Inference, layout: Layout, inferred: bool) -> None:
+    def __init__(self, schema: Schema, inference: Inference, layout: SchemaLayout, inferred: bool) -> None:
         self.schema, self.inference, self.layout = schema, inference, layout
         self.strict = _in_several_places(inference) if inferred else frozenset[int]()
         lists = [s.name for s in schema.lists if not s.from_array]
@@ -140,7 +148,7 @@ class _Held:
         for shape in known.tables:
             record = self.record(shape)
             if record is None:
-                slots += [[0, _NO_STORE, _NOWHERE, Written.NOT, 0, _NOWHERE]] * len(shape.names)
+                slots += [[0, _NO_STORE, _NOWHERE, ColumnWrite.NOT, 0, _NOWHERE]] * len(shape.names)
                 homes.append([_NOWHERE, 0, 0])
                 continue
             store, position = self.layout.position(record)
@@ -157,30 +165,30 @@ class _Held:
             lists.append([*counters, len(slots), self.numbers[f"{name}.#offsets"]])
             slots.append(self.slot(items, f"{name}.#values"))
         slots.append(self.slot(self.inference.root, ROOT))
-        rows = _rows(slots, len(Slot)), _rows(homes, len(Home)), _rows(lists, len(ListHome))
+        rows = _rows(slots, len(ColumnSlot)), _rows(homes, len(Home)), _rows(lists, len(ListHome))
         return Places(known, *rows, len(slots) - 1, len(self.counters))
 
-    def slot(self, place: Place, column: str) -> list[int]:
+    def slot(self, place: InferredPlace, column: str) -> list[int]:
         """The words of a slot."""
         place = place.find()
         mask = self.numbers.get(ROOT_MISSING if column == ROOT else f"{column}?", _NOWHERE)
-        store, items, written, codes = _NO_STORE, _NOWHERE, Written.NOT, set[int]()
+        store, items, written, codes = _NO_STORE, _NOWHERE, ColumnWrite.NOT, set[int]()
         if place.kind == "record":
             assert place.record is not None
-            store, written, codes = self.counters[self.layout.position(place.record)[0]], Written.ROW, {OBJECT}
+            store, written, codes = self.counters[self.layout.position(place.record)[0]], ColumnWrite.ROW, {OBJECT}
         elif place.kind == "list":
-            items, written, codes = self.lists.index(place), Written.ROW, {OBJECT}
+            items, written, codes = self.lists.index(place), ColumnWrite.ROW, {OBJECT}
         elif place.kind == "leaf" and place.leaf in _WRITTEN:
             written = _WRITTEN[place.leaf]
             codes = {c for c, t in _NUMBERS.items() if join(place.leaf, t) == place.leaf}
             if id(place) in self.strict:
                 codes = {c for c in codes if _NUMBERS[c] == place.leaf}
         elif place.kind != "unknown":
-            written, codes = Written.OBJECT, {OTHER}
+            written, codes = ColumnWrite.OBJECT, {OTHER}
         codes |= {NONE} if place.none else set()
         return [sum(1 << c for c in codes), store, items, written, self.numbers[column], mask]
 
-    def record(self, shape: ObjectShape) -> Record | None:
+    def record(self, shape: ObjectShape) -> InferredRecord | None:
         """The record of the objects of a table, where the schema has one that they do not change."""
         names, signature = set(shape.names), shape.signature
         found = [r for r in self.inference.records if r.kind == shape.kind and r.cls is shape.cls]
@@ -265,12 +273,12 @@ class _Held:
         arrays |= {f"{name}.#offsets": offsets for name, offsets in ends.items()}
         return Columns(self.schema, count, arrays, starts, vocabularies.frozen())
 
-    def holds(self, place: Place, made: Leaf | Ragged) -> bool:
+    def holds(self, place: InferredPlace, made: LeafColumn | RaggedLeaf) -> bool:
         """Has the schema the leaves of a column where they are, and tuples and dicts their sorts?"""
-        if isinstance(made, Leaf) and made.type == UNKNOWN:
+        if isinstance(made, LeafColumn) and made.type == UNKNOWN:
             return True
         sorts = self.sorts.get(id(place))
-        if isinstance(made, Ragged):
+        if isinstance(made, RaggedLeaf):
             return place.kind == "ragged" and made.elem == place.leaf and sorts in (None, {f"{made.elem.dtype}/array"})
         if sorts is not None and not (isinstance(made.type, Array) and sorts == {sort_of_array(made.type)}):
             return False
@@ -282,7 +290,7 @@ class _Held:
         return made.type.shape != () and one == place.leaf
 
 
-def _places(inference: Inference) -> Iterator[Place]:
+def _places(inference: Inference) -> Iterator[InferredPlace]:
     """The places of the examples and of all fields."""
     yield inference.root
     for record in inference.records:
@@ -295,8 +303,8 @@ def _in_several_places(inference: Inference) -> frozenset[int]:
     return frozenset(k for k, n in several.items() if n > 1)
 
 
-def _column(column: Column, made: Leaf | Ragged, rows: int) -> np.ndarray[Any, Any]:
-    assert isinstance(made, Leaf) and column.type is not None
+def _column(column: Column, made: LeafColumn | RaggedLeaf, rows: int) -> np.ndarray[Any, Any]:
+    assert isinstance(made, LeafColumn) and column.type is not None
     if made.type == UNKNOWN:
         return empty(column.type, rows)
     return made.array.astype(host_dtype(column.type), copy=False)

@@ -15,7 +15,7 @@ from autobatch.errors import BatchError
 
 
 @runtime_checkable
-class Listed(Protocol):
+class ListedRows(Protocol):
     """Rows that are no array: a `Ragged`, or packed objects (a `Batch`)."""
 
     def __len__(self) -> int: ...
@@ -144,7 +144,7 @@ def _rows(values: Any, begin: int, end: int) -> Any:
 def _entries(values: Any, count: int) -> list[Any]:
     """The first `count` rows, each as a Python object."""
     leaves, structure = jax.tree.flatten(values, is_leaf=_is_listed)
-    columns = [x.to_list()[:count] if isinstance(x, Listed) else _scalars(np.asarray(x)[:count]) for x in leaves]
+    columns = [x.to_list()[:count] if isinstance(x, ListedRows) else _scalars(np.asarray(x)[:count]) for x in leaves]
     return [jax.tree.unflatten(structure, row) for row in zip(*columns, strict=True)] if leaves else [values] * count
 
 
@@ -162,7 +162,7 @@ def _pick(array: Any, rows: jax.Array, mask: jax.Array, fill: Any) -> jax.Array:
 
 
 def _is_listed(x: Any) -> bool:
-    return isinstance(x, Listed)
+    return isinstance(x, ListedRows)
 
 
 def _is_packed(x: Any) -> bool:

@@ -104,7 +104,7 @@ class ReaderState(IntEnum):
     CODES = auto()
 
 
-class Slot(IntEnum):
+class ColumnSlot(IntEnum):
     """The words of a slot: the place of a field of a table, of the examples, or of what lists hold. `ALLOWED`: a bit
     for each code of its values; `STORE`: the counter of the store whose objects they are; `LIST`: where lists go.
     `COLUMN` and `MASK` are written, as `WRITTEN` says."""
@@ -135,7 +135,7 @@ class ListHome(IntEnum):
     OFFSETS = auto()
 
 
-class Written(IntEnum):
+class ColumnWrite(IntEnum):
     """How a value is written to its column."""
 
     NOT = 0

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from autobatch.data.columns import Ints
 from autobatch.data.items import is_list
-from autobatch.ir.types import List, Made, Ref, Type
+from autobatch.ir.types import BuiltObject, List, Ref, Type
 
 MADE_STORE = "#made"
 """The store that objects made by the program are rows of."""
@@ -54,7 +54,7 @@ def depth_of(type: Type) -> int:
 def store_of(type: Type) -> str | None:
     """The store that values of a type are rows of."""
     held = element_type(type)
-    if isinstance(held, Made):
+    if isinstance(held, BuiltObject):
         return MADE_STORE
     return held.store if isinstance(held, Ref | List) else None
 

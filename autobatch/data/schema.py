@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, assert_never
 
 from autobatch.ir.core import Apply
-from autobatch.ir.types import Array, List, Made, Ref, Tag, Type
+from autobatch.ir.types import Array, BuiltObject, List, Ref, Tag, Type
 
 UNKNOWN = Array("bool", weak=True)
 """The type of a place where no example has held a value yet: a field that is always None, the elements of lists that
@@ -201,7 +201,7 @@ def _words(schema: Schema, type: Type) -> str:
         case Ref(store=name):
             held = schema.store(name)
             return " | ".join(_class_words(schema, held, k) for k in range(len(held.classes)))
-        case Made():
+        case BuiltObject():
             return "object"
         case _:
             assert_never(type)

@@ -23,7 +23,7 @@ DEPTH = Value(-2, INT, "depth")
 """In every scope of an activation: how many calls wait for one another there, turns of loops not counted."""
 
 
-class Pool:
+class GrowingArray:
     """A growing array, appended to in bulk."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Pool:
 
 
 @dataclass
-class Kind:
+class FunctionActivations:
     """The activations of one function so far. `seen` interns the arguments of calls. Of the pending ones, `depths`: the
     calls that wait for each; `turns`: of a `while` loop, how many have been before. `handed`: pointers that turns have
     handed on, for arguments which are slots of their own (`handed_slots`); see `turns.py`."""
@@ -57,10 +57,10 @@ class Kind:
     pending: list[tuple[Ints, list[NDArray[Any]], list[Ints]]] = field(default_factory=list)
     depths: list[Ints] = field(default_factory=list)
     turns: list[Ints] = field(default_factory=list)
-    results: dict[int, Pool] = field(default_factory=lambda: defaultdict(Pool))
-    host_results: dict[int, Pool] = field(default_factory=lambda: defaultdict(Pool))
+    results: dict[int, GrowingArray] = field(default_factory=lambda: defaultdict(GrowingArray))
+    host_results: dict[int, GrowingArray] = field(default_factory=lambda: defaultdict(GrowingArray))
     handed_slots: dict[int, int] = field(default_factory=dict)
-    handed: dict[int, Pool] = field(default_factory=lambda: defaultdict(Pool))
+    handed: dict[int, GrowingArray] = field(default_factory=lambda: defaultdict(GrowingArray))
 
     def known(self, key: NDArray[Any]) -> tuple[Ints, list[int]]:
         """The activations with these keys, one in a row, and which rows are new: the next ones, in order."""
@@ -78,7 +78,7 @@ class Kind:
         return ids, new
 
 
-class Scope:
+class RowsOfRegion:
     """The rows of one region at hand: values by need, those of the enclosing region through `select`. `constants`: the
     arrays of the module."""
 
@@ -86,7 +86,7 @@ class Scope:
         self,
         rows: int,
         example: Ints,
-        parent: Scope | None = None,
+        parent: RowsOfRegion | None = None,
         select: Ints | None = None,
         constants: Sequence[Any] = (),
     ) -> None:

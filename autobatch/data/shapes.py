@@ -30,7 +30,7 @@ CURE = "pad them to one shape"
 
 
 @dataclass(frozen=True, eq=False)
-class Difference:
+class ShapeDifference:
     """Arrays that differ in shape between examples. `where` is a path of their type, as `Photo.image`; `kinds` is the
     number of a kind for each example, -1 for those without such an array; `words` says what each kind is."""
 
@@ -48,7 +48,7 @@ class ShapesDiffer(BatchError):
     """These examples do not fit into one set of columns, but those of one kind do. `differences` is not empty, and all
     are of the same examples."""
 
-    def __init__(self, differences: Sequence[Difference], subject: Any = None) -> None:
+    def __init__(self, differences: Sequence[ShapeDifference], subject: Any = None) -> None:
         self.differences, self.subject = tuple(differences), subject
         super().__init__(f"{'; '.join(map(str, differences))}; {CURE}, or pass those of one shape together")
 
@@ -72,7 +72,7 @@ class WithinOne(BatchError):
     """Arrays of one example, under one path, do not have one shape."""
 
 
-def differing(where: str, values: Sequence[Any], examples: Ints, count: int) -> Difference | None:
+def differing(where: str, values: Sequence[Any], examples: Ints, count: int) -> ShapeDifference | None:
     """How the leaves of one path differ in shape between `count` examples; `examples` is the example of each value.
     None where that is not what keeps them from being one column. Raises BatchError where two of one example differ in
     more than the first axis: such an example fits into no column."""
@@ -107,7 +107,7 @@ def differing(where: str, values: Sequence[Any], examples: Ints, count: int) -> 
     if len(kinds) < 2:
         return None
     examples_of = [[t.shape for e, t in first.items() if by_example[e] == k] for k in kinds.values()]
-    return Difference(where, by_example, tuple(_words(shapes) for shapes in examples_of))
+    return ShapeDifference(where, by_example, tuple(_words(shapes) for shapes in examples_of))
 
 
 def within_one(where: str, example: int, a: tuple[int, ...], b: tuple[int, ...], needed: str = "") -> WithinOne:
@@ -166,7 +166,7 @@ def ragged_names(schema: Schema) -> list[str]:
     return [s.name for s in schema.lists if s.from_array]
 
 
-def lengths_differ(columns: Columns, names: Collection[str], reasons: Mapping[str, str]) -> list[Difference]:
+def lengths_differ(columns: Columns, names: Collection[str], reasons: Mapping[str, str]) -> list[ShapeDifference]:
     """How the arrays in some ragged columns differ in length between examples. Raises BatchError where two of one
     example do; `reasons` says why they must not."""
     found = []
@@ -190,7 +190,7 @@ def lengths_differ(columns: Columns, names: Collection[str], reasons: Mapping[st
         number[order] = np.arange(len(distinct))
         kinds = np.where(first >= 0, number[np.searchsorted(distinct, np.maximum(first, distinct.min(initial=0)))], -1)
         words = tuple(_spelt((int(distinct[k]), *elem.shape)) for k in order)
-        found.append(Difference(where, kinds, words))
+        found.append(ShapeDifference(where, kinds, words))
     return found
 
 

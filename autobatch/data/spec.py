@@ -14,7 +14,7 @@ from autobatch.data.returned import element_type
 from autobatch.ir.core import Apply, Module, Operand, Value
 from autobatch.ir.masked import out_of_turns
 from autobatch.ir.system import Space
-from autobatch.ir.types import Made
+from autobatch.ir.types import BuiltObject
 
 Number = bool | int | float | complex
 
@@ -94,7 +94,7 @@ class TableSpec:
     @property
     def is_pointed(self) -> bool:
         """Does a pointer say where it is? The host has computed what is not."""
-        return self.kind != "structure" or isinstance(element_type(self.value.type), Made)
+        return self.kind != "structure" or isinstance(element_type(self.value.type), BuiltObject)
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ def name_of(cls: type) -> str:
     return f"{cls.__module__}:{cls.__qualname__}"
 
 
-class Classes:
+class AllowedClasses:
     """The classes that a file may name: those that the caller gives, and those of modules that are imported already. A
     file imports nothing. `looks`: how stand-ins are made of those that are not here; None: they are an error."""
 

@@ -16,10 +16,10 @@ from autobatch.data import archive
 from autobatch.data.archive import AnyArray, Damaged, array_of, part
 from autobatch.data.columns import Columns
 from autobatch.data.schema import Class, Field, ListStore, Schema, Store
-from autobatch.data.stand_ins import Classes, name_of
+from autobatch.data.stand_ins import AllowedClasses, name_of
 from autobatch.data.validation import check, check_order
 from autobatch.errors import BatchError, FileError
-from autobatch.ir.types import Array, List, Made, Ref, Tag, Type
+from autobatch.ir.types import Array, BuiltObject, List, Ref, Tag, Type
 
 _FORMAT = "autobatch columns 3"
 _AGAIN = "save the batch again, or take another copy of the file"
@@ -67,7 +67,7 @@ def load(path: str | os.PathLike[str], classes: Sequence[type] = ()) -> Columns:
 def load_groups(path: str | os.PathLike[str], classes: Sequence[type] = ()) -> tuple[list[Columns], AnyArray | None]:
     """Read what `save_groups` wrote."""
     text, arrays = archive.read(path, "a file that `Batch.save` wrote", _FORMAT, _AGAIN)
-    known, at = Classes(classes), ""
+    known, at = AllowedClasses(classes), ""
 
     def columns(text: Any) -> Columns:
         made = Columns(
@@ -132,7 +132,7 @@ def _given_to_json(cls: Class) -> list[Any]:
             raise BatchError(f"a {cls.name} cannot be saved whose default is a function: return dict(d)")
 
 
-def _given_from_json(given: Any, known: Classes) -> tuple[Any, ...]:
+def _given_from_json(given: Any, known: AllowedClasses) -> tuple[Any, ...]:
     match given:
         case []:
             return ()
@@ -146,7 +146,7 @@ def _given_from_json(given: Any, known: Classes) -> tuple[Any, ...]:
 _KINDS = ("object", "namedtuple", "tuple", "list", "dict", "table")
 
 
-def _schema_from_json(text: Any, known: Classes) -> Schema:
+def _schema_from_json(text: Any, known: AllowedClasses) -> Schema:
     return Schema(
         _type_from_json(part(text, "root", list)),
         tuple(_store_from_json(s, known) for s in part(text, "stores", list)),
@@ -156,13 +156,13 @@ def _schema_from_json(text: Any, known: Classes) -> Schema:
     )
 
 
-def _store_from_json(text: Any, known: Classes) -> Store:
+def _store_from_json(text: Any, known: AllowedClasses) -> Store:
     name = part(text, "name", str)
     classes = tuple(_class_from_json(c, known) for c in part(text, "classes", list))
     return Store(name, classes, tuple(_field_from_json(f, len(classes)) for f in part(text, "fields", list)))
 
 
-def _class_from_json(text: Any, known: Classes) -> Class:
+def _class_from_json(text: Any, known: AllowedClasses) -> Class:
     match text:
         case [str(name), str(kind), cls, [*keys], *given] if kind in _KINDS and all(type(k) is str for k in keys):
             found = None if cls is None else known.find(cls)
@@ -196,7 +196,7 @@ def _type_to_json(type: Type) -> list[Any]:
             return ["ref", store]
         case List(elem=elem, store=store):
             return ["list", _type_to_json(elem), store]
-        case Made():
+        case BuiltObject():
             raise TypeError("objects that a program makes are rows of a store when they are packed")
         case _:
             assert_never(type)
@@ -221,7 +221,7 @@ def _words_to_json(words: tuple[Any, ...]) -> dict[str, Any]:
     return {"strings": words}
 
 
-def _words_from_json(text: Any, known: Classes) -> tuple[Any, ...]:
+def _words_from_json(text: Any, known: AllowedClasses) -> tuple[Any, ...]:
     match text:
         case {"strings": [*words]} if all(type(w) is str for w in words) and len(set(words)) == len(words):
             return tuple(words)

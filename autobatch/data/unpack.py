@@ -28,7 +28,7 @@ AnyArray = np.ndarray[Any, Any]
 NO_TOKENS: Mapping[str, Token] = MappingProxyType({})
 
 
-class Numbers:
+class NumberUnpacker:
     """What numbers of columns become: Python numbers as they were packed, arrays of NumPy (copies), typed random keys
     of JAX."""
 
@@ -45,7 +45,7 @@ class Numbers:
 
 def unpack(
     columns: Columns,
-    numbers: Numbers | None = None,
+    numbers: NumberUnpacker | None = None,
     common: Common | None = None,
     tokens: Mapping[str, Token] = NO_TOKENS,
 ) -> list[Any]:
@@ -119,12 +119,12 @@ class Unpacker:
     def __init__(
         self,
         columns: Columns,
-        numbers: Numbers | None = None,
+        numbers: NumberUnpacker | None = None,
         common: Common | None = None,
         tokens: Mapping[str, Token] = NO_TOKENS,
     ) -> None:
         self.columns, self.tokens = columns, tokens
-        self.numbers, self.common = numbers or Numbers(), common or Common()
+        self.numbers, self.common = numbers or NumberUnpacker(), common or Common()
         self.objects: dict[str, list[Any]] = {}
         self.lists: dict[str, list[Any]] = {}
 

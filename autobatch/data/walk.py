@@ -44,7 +44,7 @@ class FieldValues:
 
 
 @dataclass(eq=False)
-class Table:
+class ObjectTable:
     """All objects of one form. Lists have the one field `items`, flat, and `lengths`. `pending`: those of the example
     that is walked; `found`: of each field the values and their visits so far."""
 
@@ -85,16 +85,16 @@ def _targets(visits: list[int]) -> Ints | None:
 
 
 @dataclass(eq=False)
-class Walk:
+class ObjectWalk:
     """`visits[n]` is the table of visit n, or `EXAMPLE`; `starts[i]` is the visit of example i itself."""
 
-    tables: list[Table]
+    tables: list[ObjectTable]
     visits: Ints
     starts: Ints
     roots: FieldValues
 
 
-def walk(examples: Sequence[Any]) -> Walk:
+def walk(examples: Sequence[Any]) -> ObjectWalk:
     """Visit every object of the examples. Raises BatchError for what cannot be packed."""
     with _collector_paused():
         return Walker(examples).whole()
@@ -162,9 +162,9 @@ def _collector_paused() -> Iterator[None]:
 class Walker:
     def __init__(self, examples: Sequence[Any]) -> None:
         self.examples = examples
-        self.tables: list[Table] = []
-        self.fixed: dict[type, Table] = {}
-        self.forms: dict[Any, Table] = {}
+        self.tables: list[ObjectTable] = []
+        self.fixed: dict[type, ObjectTable] = {}
+        self.forms: dict[Any, ObjectTable] = {}
         self.atoms: set[type] = {type(None), bool, int, float, complex, str}
         self.visits: list[int] = []
         self.lists = self.table(None, list, ("items",), list.copy)
@@ -173,7 +173,7 @@ class Walker:
         self.copied, self.originals = 0, set[int]()
         self.categorised, self.arrays = set[type](), set[type]()
 
-    def whole(self) -> Walk:
+    def whole(self) -> ObjectWalk:
         starts: list[int] = []
         roots: list[int] = []
         for i, example in enumerate(self.examples):
@@ -187,7 +187,7 @@ class Walker:
         for table in self.tables:
             table.close()
         visits, begins = np.array(self.visits, np.int64), np.array(starts, np.int64)
-        return Walk(self.tables, visits, begins, FieldValues(self.examples, _targets(roots)))
+        return ObjectWalk(self.tables, visits, begins, FieldValues(self.examples, _targets(roots)))
 
     def one(self, example: Any) -> dict[int, int]:
         """Visit the objects of one example: its visit numbers by id."""
@@ -232,12 +232,12 @@ class Walker:
         names: tuple[str, ...],
         extract: Callable[[Any], _Values],
         signature: Signature = (),
-    ) -> Table:
-        made = Table(len(self.tables), kind, cls, names, extract, signature, found=[([], []) for _ in names])
+    ) -> ObjectTable:
+        made = ObjectTable(len(self.tables), kind, cls, names, extract, signature, found=[([], []) for _ in names])
         self.tables.append(made)
         return made
 
-    def choose(self, x: Any) -> tuple[Table, _Values] | None:
+    def choose(self, x: Any) -> tuple[ObjectTable, _Values] | None:
         """The table of an object whose class was not met before or has several forms, and its values; None for a
         leaf."""
         cls = type(x)
@@ -259,7 +259,7 @@ class Walker:
         except AttributeError as error:
             raise self.unset(x, error) from None
 
-    def with_fixed_fields(self, cls: type) -> Table | None:
+    def with_fixed_fields(self, cls: type) -> ObjectTable | None:
         """The new table of a class whose instances all have the same fields; None where that is not known."""
         names = _fixed_names(cls)
         if names is None or cls is tuple:
@@ -268,7 +268,7 @@ class Walker:
         made = self.fixed[cls] = self.table(kind, cls, names, _extractor(cls, names))
         return made
 
-    def tuple_table(self, x: tuple[Any, ...]) -> Table:
+    def tuple_table(self, x: tuple[Any, ...]) -> ObjectTable:
         form = (tuple, *self.form(x))
         if (known := self.forms.get(form)) is None:
             names = tuple(map(str, range(len(x))))
@@ -287,7 +287,7 @@ class Walker:
             )
         return [(*v,) if type(v) is tuple else v for v in values]
 
-    def dict_table(self, x: dict[Any, Any]) -> tuple[Table, _Values]:
+    def dict_table(self, x: dict[Any, Any]) -> tuple[ObjectTable, _Values]:
         if not all(type(k) is str for k in x):
             bad = next(k for k in x if type(k) is not str)
             raise self.refused(x, f"its keys must be fixed strings, and {bad!r} is none; use a list of pairs")
@@ -299,7 +299,7 @@ class Walker:
         known.orders.add(tuple(x))
         return known, values
 
-    def plain_table(self, x: Any) -> tuple[Table, _Values]:
+    def plain_table(self, x: Any) -> tuple[ObjectTable, _Values]:
         """An instance of a class whose attributes may differ by instance."""
         held = describe_library_object(x) if is_library_object(x) else _attributes(x)
         names = tuple(sorted(held))

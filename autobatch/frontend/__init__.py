@@ -19,7 +19,7 @@ becomes instructions. The reading order:
     refusals        what cannot be compiled, and what to write instead
 """
 
-from autobatch.frontend.lowering.lower import Lowered, lower
+from autobatch.frontend.lowering.lower import LoweredModule, lower
 from autobatch.frontend.lowering.state import FreeVariable
 
-__all__ = ["FreeVariable", "Lowered", "lower"]
+__all__ = ["FreeVariable", "LoweredModule", "lower"]

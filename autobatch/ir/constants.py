@@ -64,7 +64,7 @@ def same_constant(a: Any, b: Any) -> bool:
         return False
 
 
-class Constant:
+class ConstantKey:
     """A constant as a part of a key: equal to what is one with it. Raises TypeError for what has no hash."""
 
     __slots__ = ("key", "value")
@@ -73,7 +73,7 @@ class Constant:
         self.key, self.value = constant_key(value), value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Constant) and self.key == other.key
+        return isinstance(other, ConstantKey) and self.key == other.key
 
     def __hash__(self) -> int:
         return hash(self.key)

@@ -27,10 +27,10 @@ from autobatch.errors import Error, Failure
 from autobatch.ir import bounds, host_ops, jax_compat, leaf, texts
 from autobatch.ir.core import Apply, Call, For, Function, If, Instruction, Literal, Map, Module, Operand, Region, While
 from autobatch.ir.host_primitives import host_dtype
-from autobatch.ir.memory import MadeObject, Memory
+from autobatch.ir.memory import ExampleMemory, MadeObject
 from autobatch.ir.numbered_rows import NUMBERED
 from autobatch.ir.ops import INHERENT, Op
-from autobatch.ir.types import Array, List, Made, Ref, Tag, Type
+from autobatch.ir.types import Array, BuiltObject, List, Ref, Tag, Type
 from autobatch.source import NOWHERE, Span
 
 MAX_DEPTH = 1_000_000
@@ -62,7 +62,7 @@ _Activation = Generator[_Request, list[Any], list[Any]]
 
 
 def interpret(
-    module: Module, shared: Sequence[Any], args: Sequence[Any], memory: Memory, max_depth: int = MAX_DEPTH
+    module: Module, shared: Sequence[Any], args: Sequence[Any], memory: ExampleMemory, max_depth: int = MAX_DEPTH
 ) -> list[Any]:
     """The results of the entry function for one example.
 
@@ -94,7 +94,7 @@ def interpret(
 class _Machine:
     """A module ready to run. Instructions and literals are prepared once, by identity: the module keeps them alive."""
 
-    def __init__(self, module: Module, shared: Sequence[Any], memory: Memory) -> None:
+    def __init__(self, module: Module, shared: Sequence[Any], memory: ExampleMemory) -> None:
         self.module, self.memory = module, memory
         self.functions = {f.name: f for f in module.functions}
         self.shared = {v.id: _shared(x, v.type) for v, x in zip(module.shared, shared, strict=True)}
@@ -198,11 +198,11 @@ def _shared(value: Any, type: Type) -> Any:
     return value if type.dtype.startswith("key") else jnp.asarray(value, jax_compat.device_dtype(type))
 
 
-def _argument(value: Any, type: Type, memory: Memory) -> Any:
+def _argument(value: Any, type: Type, memory: ExampleMemory) -> Any:
     return _stored(value, type, memory) if not _is_device(value) else value
 
 
-def _stored(value: Any, type: Type, memory: Memory) -> Any:
+def _stored(value: Any, type: Type, memory: ExampleMemory) -> Any:
     """A cell of the memory as a value."""
     match type:
         case Array():
@@ -211,7 +211,7 @@ def _stored(value: Any, type: Type, memory: Memory) -> Any:
             if not isinstance(value, np.integer) and value.__class__ is not int:
                 return value
             return memory.tag_value(vocabulary, int(value)) if value >= 0 else None
-        case Ref() | Made():
+        case Ref() | BuiltObject():
             return -1 if value is None else int(value)
         case List():
             return value if isinstance(value, list) else -1 if value is None else int(value)
@@ -225,7 +225,7 @@ def _literal(value: Any, type: Type) -> Any:
             return _host(value, type)
         case Tag():
             return value
-        case Ref() | List() | Made():
+        case Ref() | List() | BuiltObject():
             return -1
         case _:
             assert_never(type)
@@ -239,7 +239,7 @@ def _result(value: Any, type: Type) -> Any:
             return value[0].item() if type.is_scalar and (weak or type.is_bool) else value[0]
         case List(elem=elem):
             return [_result(x, elem) for x in value] if isinstance(value, list) else value
-        case Tag() | Ref() | Made():
+        case Tag() | Ref() | BuiltObject():
             return value
         case _:
             assert_never(type)
@@ -361,7 +361,7 @@ def _message(function: Callable[..., Any], *args: Any) -> str:
 # ---- structure
 
 
-def _operation(instruction: Apply, memory: Memory) -> Operation:
+def _operation(instruction: Apply, memory: ExampleMemory) -> Operation:
     """The operation of an instruction, as a function from values to values."""
     op = instruction.op
     operands = [x.type for x in instruction.operands]
@@ -372,14 +372,14 @@ def _operation(instruction: Apply, memory: Memory) -> Operation:
     return _number(op, [t for t in operands if isinstance(t, Array)], arrays)
 
 
-def _load(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
+def _load(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: ExampleMemory) -> Operation:
     def apply(ref: int) -> Sequence[Any]:
         return [_stored(_field(memory.load, operands[0], ref, op["field"]), results[0], memory)]
 
     return apply
 
 
-def _load_is_none(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
+def _load_is_none(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: ExampleMemory) -> Operation:
     return lambda ref: [np.array([_field(memory.is_missing, operands[0], ref, op["field"])])]
 
 
@@ -392,11 +392,11 @@ def _field(read: Callable[[Ref, int, str], Any], type: Ref, ref: int, name: str)
         raise ExampleFailure("AttributeError", str(error)) from None
 
 
-def _length(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
+def _length(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: ExampleMemory) -> Operation:
     return lambda items: [np.array([_size(items, operands[0], memory)])]
 
 
-def _size(items: Any, type: List, memory: Memory) -> int:
+def _size(items: Any, type: List, memory: ExampleMemory) -> int:
     if isinstance(items, list):
         return len(items)
     if items < 0:
@@ -404,7 +404,7 @@ def _size(items: Any, type: List, memory: Memory) -> int:
     return memory.length(type, items)
 
 
-def _item(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
+def _item(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: ExampleMemory) -> Operation:
     def apply(items: Any, index: Any) -> Sequence[Any]:
         if not isinstance(items, list) and items < 0:
             raise ExampleFailure("TypeError", "'NoneType' object is not subscriptable")
@@ -419,11 +419,11 @@ def _item(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memor
     return apply
 
 
-def _is_class(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
+def _is_class(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: ExampleMemory) -> Operation:
     return lambda ref: [np.array([ref >= 0 and memory.class_name(operands[0], ref) in op["names"]])]
 
 
-def _tag_index(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
+def _tag_index(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: ExampleMemory) -> Operation:
     positions = {key: np.array([n]) for n, key in enumerate(op["keys"])}
 
     def apply(tag: Any) -> Sequence[Any]:
@@ -434,7 +434,7 @@ def _tag_index(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: 
     return apply
 
 
-def _check(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
+def _check(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: ExampleMemory) -> Operation:
     def apply(condition: Any, *parts: Any) -> Sequence[Any]:
         if _scalar(condition):
             return []
@@ -450,7 +450,7 @@ def _in_range(op: Op, index: Any) -> Sequence[Any]:
     return []
 
 
-def _undefined(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
+def _undefined(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: ExampleMemory) -> Operation:
     type = results[0]
     if isinstance(type, Array) and not type.dtype.startswith("key"):
         return lambda: [np.zeros((1, *type.shape), host_dtype(type))]
@@ -461,7 +461,7 @@ def _undefined(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: 
     return lambda: [None if isinstance(type, Tag) else -1]
 
 
-def _text(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
+def _text(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: ExampleMemory) -> Operation:
     def apply(*xs: Any) -> Sequence[Any]:
         try:
             found = texts.call(op["function"], op["args"], [texts.plain(x) for x in xs])
@@ -476,7 +476,7 @@ def _same(a: Any, b: Any) -> bool:
     return a is b if isinstance(a, list) or isinstance(b, list) else a == b
 
 
-_STRUCTURE: dict[str, Callable[[Op, Sequence[Any], Sequence[Any], Memory], Operation]] = {
+_STRUCTURE: dict[str, Callable[[Op, Sequence[Any], Sequence[Any], ExampleMemory], Operation]] = {
     "load": _load,
     "load_is_none": _load_is_none,
     "is_none": lambda op, operands, results, memory: lambda x: [np.array([not isinstance(x, list) and x < 0])],

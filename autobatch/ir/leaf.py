@@ -39,7 +39,7 @@ def shared_extreme(kind: str, so_far: Any, count: Any, x: Any) -> tuple[Any, Any
 
 
 @dataclass(frozen=True)
-class Rule:
+class DerivativeRule:
     """What the derivative of an operation depends on: types, the Python numbers among the operands, which results have
     cotangents, and the operands `wrt` whose cotangents are wanted."""
 
@@ -51,7 +51,7 @@ class Rule:
     wrt: tuple[int, ...]
 
 
-def pull_back(rule: Rule, given: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
+def pull_back(rule: DerivativeRule, given: Sequence[Any], cotangents: Sequence[Any]) -> Sequence[Any]:
     """The cotangents of the operands `rule.wrt`. `given`: the operands that are no numbers."""
     rest = iter(given)
     xs = [
@@ -85,7 +85,7 @@ def moved_together(op: Op, xs: Sequence[Any], wrt: Sequence[int]) -> list[int]:
 
 
 def _pullback(op: Op, *xs: Any) -> Any:
-    rule: Rule = op["rule"]
+    rule: DerivativeRule = op["rule"]
     given = sum(number is None for number in rule.numbers)
     (found,) = pull_back(rule, xs[:given], xs[given:])
     return found

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from autobatch.ir.types import List, Ref
 
 
-class Memory(Protocol):
+class ExampleMemory(Protocol):
     """Packed examples, one cell at a time. The caller has checked for null references and ranges."""
 
     def load(self, type: Ref, row: int, field: str) -> Any:

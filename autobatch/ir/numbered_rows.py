@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.ir.memory import Memory
+from autobatch.ir.memory import ExampleMemory
 from autobatch.ir.ops import Op
 
 Operation = Callable[..., Sequence[Any]]
 
 
-def _row(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
+def _row(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: ExampleMemory) -> Operation:
     (type,) = operands
 
     def number(row: int) -> Sequence[Any]:
@@ -29,7 +29,7 @@ _begins: dict[str, int] = {}
 """Where the rows of the example begin of which a number was taken last, by store: it is the one that is run."""
 
 
-def _row_of(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
+def _row_of(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: ExampleMemory) -> Operation:
     (result,) = results
 
     def row(number: Any) -> Sequence[Any]:
@@ -39,13 +39,13 @@ def _row_of(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Mem
     return row
 
 
-def _rows(op: Op, types: Sequence[Any], memory: Memory, roots: Sequence[int]) -> tuple[int, int]:
+def _rows(op: Op, types: Sequence[Any], memory: ExampleMemory, roots: Sequence[int]) -> tuple[int, int]:
     """Where the rows of a space begin and end that belong to the example which is given these objects and lists."""
     pairs = zip(types, roots, strict=True)
     return next((memory.place(op["space"], t, row) for t, row in pairs if row >= 0), (0, 0))
 
 
-def _rows_of(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
+def _rows_of(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: ExampleMemory) -> Operation:
     def count(*roots: int) -> Sequence[Any]:
         begin, end = _rows(op, operands, memory, roots)
         return [np.array([end - begin])]
@@ -53,7 +53,7 @@ def _rows_of(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Me
     return count
 
 
-def _row_at(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
+def _row_at(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: ExampleMemory) -> Operation:
     (result,) = results
 
     def row_at(number: Any, *roots: int) -> Sequence[Any]:
@@ -63,7 +63,7 @@ def _row_at(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Mem
     return row_at
 
 
-def _first(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memory) -> Operation:
+def _first(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: ExampleMemory) -> Operation:
     (type,) = operands
 
     def first(row: int) -> Sequence[Any]:
@@ -73,7 +73,7 @@ def _first(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Memo
     return first
 
 
-NUMBERED: dict[str, Callable[[Op, Sequence[Any], Sequence[Any], Memory], Operation]] = {
+NUMBERED: dict[str, Callable[[Op, Sequence[Any], Sequence[Any], ExampleMemory], Operation]] = {
     "row": _row,
     "row_of": _row_of,
     "rows_of": _rows_of,

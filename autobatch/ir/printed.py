@@ -17,21 +17,21 @@ import jax
 
 
 @dataclass(frozen=True)
-class Text:
+class PrintedText:
     """What is known: a string, or what has one."""
 
     value: Any
 
 
 @dataclass(frozen=True)
-class Number:
+class PrintedNumber:
     """The next number, array or string of a list."""
 
     list: int
 
 
 @dataclass(frozen=True)
-class Parts:
+class PrintedContainer:
     """A tuple, list, dict or object; `keys` are those of a dict, or the names of fields. "pairs": a dict whose keys are
     computed, as one part, the list of its pairs."""
 
@@ -42,7 +42,7 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Many:
+class PrintedList:
     """A list or tuple of as many elements as the next number of a list says."""
 
     length: int
@@ -51,7 +51,7 @@ class Many:
 
 
 @dataclass(frozen=True)
-class Maybe:
+class PrintedOptional:
     """None where the next bool of a list is true."""
 
     missing: int
@@ -68,17 +68,17 @@ class Spec:
 
 
 @dataclass(frozen=True)
-class Pieces:
+class PrintedPieces:
     """An f-string."""
 
-    pieces: tuple[Text | Spec, ...]
+    pieces: tuple[PrintedText | Spec, ...]
 
 
-Part = Text | Number | Parts | Many | Maybe | Spec | Pieces
+Part = PrintedText | PrintedNumber | PrintedContainer | PrintedList | PrintedOptional | Spec | PrintedPieces
 
 
 @dataclass(frozen=True)
-class Line:
+class PrintedLine:
     """A call of `print`."""
 
     arguments: tuple[Part, ...]
@@ -90,28 +90,28 @@ class Line:
 @partial(jax.tree_util.register_dataclass, data_fields=("result", "lines"), meta_fields=())
 @dataclass(frozen=True, eq=False)
 class Printed:
-    """A result, and what is printed for each example: `Notes`; of a function that is traced `Objects`, a list of lines,
-    `[arguments, separator, end, stream]`, for each."""
+    """A result, and what is printed for each example: `PrintedNotes`; of a function that is traced `Objects`, a list of
+    lines, `[arguments, separator, end, stream]`, for each."""
 
     result: Any
     lines: Any
 
 
-class Notes:
+class PrintedNotes:
     """What the examples of a batch print: which lines, and the lists of what these show; a class for each function."""
 
-    lines: ClassVar[tuple[Line, ...]] = ()
+    lines: ClassVar[tuple[PrintedLine, ...]] = ()
 
 
 @cache
-def notes_class(lines: tuple[Line, ...]) -> type[Notes]:
+def notes_class(lines: tuple[PrintedLine, ...]) -> type[PrintedNotes]:
     """The class of what a function prints that has such lines."""
-    return type("Notes", (Notes,), {"lines": lines})
+    return type("PrintedNotes", (PrintedNotes,), {"lines": lines})
 
 
 def printed(
-    lines: Sequence[Line], calls: Sequence[int], lists: Sequence[Sequence[Any]]
-) -> Iterator[tuple[Line, list[Any]]]:
+    lines: Sequence[PrintedLine], calls: Sequence[int], lists: Sequence[Sequence[Any]]
+) -> Iterator[tuple[PrintedLine, list[Any]]]:
     """The lines of one example, and the arguments of each."""
     reading = [iter(x) for x in lists]
     for call in calls:
@@ -122,22 +122,22 @@ def printed(
 def value(part: Part, lists: Sequence[Iterator[Any]]) -> Any:
     """What a part of a line shows. What it reads is the next of its lists, whether it is shown or not."""
     match part:
-        case Text(value=held):
+        case PrintedText(value=held):
             return held
-        case Number(list=number):
+        case PrintedNumber(list=number):
             return next(lists[number])
-        case Parts(kind=kind, keys=keys, parts=parts, cls=cls):
+        case PrintedContainer(kind=kind, keys=keys, parts=parts, cls=cls):
             return _container(kind, keys, [value(x, lists) for x in parts], cls)
-        case Many(length=length, of=of, is_tuple=is_tuple):
+        case PrintedList(length=length, of=of, is_tuple=is_tuple):
             found = [value(of, lists) for _ in range(int(next(lists[length])))]
             return tuple(found) if is_tuple else found
-        case Maybe(missing=missing, value=inner):
+        case PrintedOptional(missing=missing, value=inner):
             is_none, found_ = bool(next(lists[missing])), value(inner, lists)
             return None if is_none else found_
         case Spec(value=inner, conversion=conversion, format=spec):
             held = value(inner, lists)
             return format(_CONVERSIONS[conversion](held) if conversion else held, spec)
-        case Pieces(pieces=pieces):
+        case PrintedPieces(pieces=pieces):
             return "".join(str(value(x, lists)) for x in pieces)
         case _:
             assert_never(part)

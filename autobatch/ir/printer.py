@@ -48,7 +48,7 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.masked import may_have_failed
 from autobatch.ir.ops import OWN, Op
-from autobatch.ir.types import Array, List, Made, Ref, Tag, Type
+from autobatch.ir.types import Array, BuiltObject, List, Ref, Tag, Type
 
 NAMED: dict[str, Any] = {
     name: cls
@@ -107,7 +107,7 @@ def print_function(function: Function, note: Note | None = None) -> str:
 def print_type(type: Type) -> str:
     """A type as it is written in modules."""
     match type:
-        case Array() | Made():
+        case Array() | BuiltObject():
             return str(type)
         case Tag(vocabulary=vocabulary):
             return f"tag<{print_name(vocabulary)}>"
@@ -211,7 +211,7 @@ class _Printer:
             return "..."
         if type(value) is complex:
             return f"complex({value.real!r}, {value.imag!r})"
-        if isinstance(value, (Array, Tag, Ref, List, Made)):
+        if isinstance(value, (Array, Tag, Ref, List, BuiltObject)):
             return print_type(value)
         if isinstance(value, np.dtype) and value.name.isidentifier():
             return value.name

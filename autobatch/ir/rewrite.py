@@ -50,7 +50,7 @@ class Fresh:
         return tuple(self.value(v.type, v.hint) for v in values)
 
 
-class Constants:
+class ConstantPool:
     """The constant arrays of a module, while a pass adds to them: what it has added already is not added again."""
 
     def __init__(self, module: Module) -> None:

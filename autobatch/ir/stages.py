@@ -17,7 +17,7 @@ from autobatch.ir import jax_compat, leaf, texts
 from autobatch.ir.blocks import BlockProgram, problems
 from autobatch.ir.core import Apply, Call, For, If, Literal, Map, While
 from autobatch.ir.ops import OWN, Op
-from autobatch.ir.types import BOOL, INT, MADE, STR, Array, List, Made, Ref, Tag, Type
+from autobatch.ir.types import BOOL, INT, MADE, STR, Array, BuiltObject, List, Ref, Tag, Type
 
 Scalar = bool | int | float | complex | None
 
@@ -37,7 +37,7 @@ KINDS: Mapping[str, Callable[[Type], bool]] = {
     "a reference": lambda t: isinstance(t, Ref),
     "a list": lambda t: isinstance(t, List),
     "a reference or list": lambda t: isinstance(t, Ref | List),
-    "a reference, list or made object": lambda t: isinstance(t, Ref | List | Made),
+    "a reference, list or made object": lambda t: isinstance(t, Ref | List | BuiltObject),
     "a list of ints": lambda t: t == List(INT),
     "code points or an int": lambda t: t == List(INT) or (isinstance(t, Array) and t.is_scalar and t.is_integer),
     "a tag": lambda t: isinstance(t, Tag),
@@ -50,7 +50,7 @@ KINDS: Mapping[str, Callable[[Type], bool]] = {
 
 
 @dataclass(frozen=True)
-class Rule:
+class TypeRule:
     """The type rule of an operation of our own: the kinds of its operands (the last may repeat), the types of its
     results, its params, those it may have besides, and what must hold between them."""
 
@@ -264,61 +264,61 @@ def _derivative(type: Type) -> Array:
     return jax_compat.cotangent_type(type)
 
 
-_PAIR = Rule(("an array", "an array"), _numeric)
+_PAIR = TypeRule(("an array", "an array"), _numeric)
 
-OWN_RULES: Mapping[str, Rule] = {
-    "load": Rule(("a reference",), _one_of("a value"), frozenset({"field"})),
-    "load_is_none": Rule(("a reference",), _always(BOOL), frozenset({"field", "type"})),
-    "is_none": Rule(("a reference or list",), _always(BOOL)),
-    "none": Rule((), _one_of("a reference, list or made object")),
-    "make": Rule(("a value",), _always(MADE), frozenset({"of"}), repeat=True),
-    "adopt": Rule(("a reference",), _always(MADE)),
-    "is_class": Rule(("a reference",), _always(BOOL), frozenset({"names"})),
-    "same": Rule(("a reference or list", "a reference or list"), _references),
-    "length": Rule(("a list",), _always(INT)),
-    "item": Rule(("a list", "an int"), _element, optional=frozenset({"there"})),
-    "row": Rule(("a reference or list",), _always(INT)),
-    "row_of": Rule(("an int",), _one_of("a reference or list")),
-    "rows_of": Rule(("a reference or list",), _always(INT), frozenset({"space"}), repeat=True),
-    "row_at": Rule(
+OWN_RULES: Mapping[str, TypeRule] = {
+    "load": TypeRule(("a reference",), _one_of("a value"), frozenset({"field"})),
+    "load_is_none": TypeRule(("a reference",), _always(BOOL), frozenset({"field", "type"})),
+    "is_none": TypeRule(("a reference or list",), _always(BOOL)),
+    "none": TypeRule((), _one_of("a reference, list or made object")),
+    "make": TypeRule(("a value",), _always(MADE), frozenset({"of"}), repeat=True),
+    "adopt": TypeRule(("a reference",), _always(MADE)),
+    "is_class": TypeRule(("a reference",), _always(BOOL), frozenset({"names"})),
+    "same": TypeRule(("a reference or list", "a reference or list"), _references),
+    "length": TypeRule(("a list",), _always(INT)),
+    "item": TypeRule(("a list", "an int"), _element, optional=frozenset({"there"})),
+    "row": TypeRule(("a reference or list",), _always(INT)),
+    "row_of": TypeRule(("an int",), _one_of("a reference or list")),
+    "rows_of": TypeRule(("a reference or list",), _always(INT), frozenset({"space"}), repeat=True),
+    "row_at": TypeRule(
         ("an int", "a reference or list"), _one_of("a reference or list"), frozenset({"space"}), repeat=True
     ),
-    "first": Rule(("a list",), _always(INT)),
-    "pack_list": Rule(("a value",), _packed, repeat=True),
-    "flatten": Rule(("a list",), _flat),
-    "sort_order": Rule(("a list",), _always(List(INT)), frozenset({"reverse"}), repeat=True),
-    "find": Rule(("a list", "a value"), _found, repeat=True),
-    "put": Rule(("a list", "an int", "a value"), _put),
-    "tag": Rule((), _one_of("a tag"), frozenset({"value"})),
-    "tag_equal": Rule(("a tag", "a tag"), _tags),
-    "tag_index": Rule(("a tag",), _always(INT), frozenset({"keys"})),
-    "word": Rule(("a tag",), _always(INT)),
-    "word_of": Rule(("an int",), _one_of("a tag")),
-    "text": Rule(("a value",), _text, frozenset({"function", "args"}), repeat=True),
-    "spelt": Rule(
+    "first": TypeRule(("a list",), _always(INT)),
+    "pack_list": TypeRule(("a value",), _packed, repeat=True),
+    "flatten": TypeRule(("a list",), _flat),
+    "sort_order": TypeRule(("a list",), _always(List(INT)), frozenset({"reverse"}), repeat=True),
+    "find": TypeRule(("a list", "a value"), _found, repeat=True),
+    "put": TypeRule(("a list", "an int", "a value"), _put),
+    "tag": TypeRule((), _one_of("a tag"), frozenset({"value"})),
+    "tag_equal": TypeRule(("a tag", "a tag"), _tags),
+    "tag_index": TypeRule(("a tag",), _always(INT), frozenset({"keys"})),
+    "word": TypeRule(("a tag",), _always(INT)),
+    "word_of": TypeRule(("an int",), _one_of("a tag")),
+    "text": TypeRule(("a value",), _text, frozenset({"function", "args"}), repeat=True),
+    "spelt": TypeRule(
         ("code points or an int",), _spelt, frozenset({"function"}), repeat=True, optional=frozenset({"room"})
     ),
-    "check": Rule(("a bool", "a value"), _always(), frozenset({"kind", "message"}), repeat=True),
-    "bounds": Rule(("an array",), _always(), frozenset({"axis", "size"})),
-    "undefined": Rule((), lambda apply: (apply.op["type"],), frozenset({"type"})),
-    "reduce": Rule(("a list",), _reduced, frozenset({"kind"}), optional=frozenset({"ties"})),
-    "padded": Rule(("a list",), _padded, frozenset({"room"})),
-    "stack": Rule(("a list",), _stacked),
-    "take_row": Rule(("an array", "an int"), _row),
+    "check": TypeRule(("a bool", "a value"), _always(), frozenset({"kind", "message"}), repeat=True),
+    "bounds": TypeRule(("an array",), _always(), frozenset({"axis", "size"})),
+    "undefined": TypeRule((), lambda apply: (apply.op["type"],), frozenset({"type"})),
+    "reduce": TypeRule(("a list",), _reduced, frozenset({"kind"}), optional=frozenset({"ties"})),
+    "padded": TypeRule(("a list",), _padded, frozenset({"room"})),
+    "stack": TypeRule(("a list",), _stacked),
+    "take_row": TypeRule(("an array", "an int"), _row),
     "floordiv": _PAIR,
     "mod": _PAIR,
     "truediv": _PAIR,
     "pow": _PAIR,
-    "round": Rule(("an array",), _numeric, frozenset({"ndigits"})),
-    "int": Rule(("an array",), _numeric),
-    "masked": Rule(
+    "round": TypeRule(("an array",), _numeric, frozenset({"ndigits"})),
+    "int": TypeRule(("an array",), _numeric),
+    "masked": TypeRule(
         ("an array",), _masked, frozenset({"region", "sites"}), repeat=True, optional=frozenset({"cut", "refill"})
     ),
-    "seed": Rule(("an array",), lambda apply: (apply.operands[0].type,)),
-    "unknown": Rule(("an array",), lambda apply: (apply.operands[0].type,)),
-    "gradient": Rule(("an array", "an array"), _like_seeds, repeat=True),
-    "gradient_of": Rule(("an array",), _gradients, frozenset({"region", "wrt"}), repeat=True),
-    "within": Rule(("an int",), lambda apply: (apply.operands[0].type,), frozenset({"site", "states", "turns"})),
+    "seed": TypeRule(("an array",), lambda apply: (apply.operands[0].type,)),
+    "unknown": TypeRule(("an array",), lambda apply: (apply.operands[0].type,)),
+    "gradient": TypeRule(("an array", "an array"), _like_seeds, repeat=True),
+    "gradient_of": TypeRule(("an array",), _gradients, frozenset({"region", "wrt"}), repeat=True),
+    "within": TypeRule(("an int",), lambda apply: (apply.operands[0].type,), frozenset({"site", "states", "turns"})),
 }
 """One row for each operation of our own."""
 
@@ -401,7 +401,7 @@ class Stage:
 
     name: str
     instructions: tuple[type, ...]
-    own: Mapping[str, Rule] = field(default_factory=lambda: OWN_RULES)
+    own: Mapping[str, TypeRule] = field(default_factory=lambda: OWN_RULES)
 
     def check(self, apply: Apply) -> None:
         """Type one leaf operation. Raises RuleError."""

@@ -73,7 +73,7 @@ class Constant:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class HostColumn:
     """Numbers that the host has computed, one a row."""
 
     result: Variable
@@ -246,11 +246,11 @@ class Taken:
 
     result: Variable
     of: Variable
-    reader: Reader
+    reader: RowReader
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class RowReader:
     """Rows that have read a variable as source `member` of `equation`, and their cotangents; those of the elements of a
     fold are multiplied by `factor`, where there is one."""
 
@@ -266,7 +266,7 @@ class Collect:
 
     result: Variable
     of: Variable
-    readers: tuple[Reader, ...]
+    readers: tuple[RowReader, ...]
     span: Span = field(default=NOWHERE, compare=False)
 
     @property
@@ -296,7 +296,7 @@ class Follow:
 Equation = (
     Shared
     | Constant
-    | Column
+    | HostColumn
     | Data
     | Compute
     | Gather
@@ -350,7 +350,7 @@ def reads(equation: Equation) -> Iterable[Variable]:
             return (*sources, *(r.factor for r in readers if r.factor is not None))
         case Follow(source=source, factor=factor):
             return (source,) if factor is None else (source, factor)
-        case Shared() | Constant() | Column() | Data() | Given():
+        case Shared() | Constant() | HostColumn() | Data() | Given():
             return ()
         case _:
             assert_never(equation)
@@ -380,7 +380,7 @@ def print_equation(equation: Equation) -> str:
             right = f"shared {index}"
         case Constant(literal=literal):
             right = str(literal.value) if literal.constant < 0 else f"constant {literal.constant}"
-        case Column(table=table):
+        case HostColumn(table=table):
             right = f"column[{table}]"
         case Data(column=column):
             right = f"data[{column}]"

@@ -79,7 +79,7 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ListTemplate:
     """A list whose length is known at run time. `element` says what an element is: each output in it is a list, with
     one entry an element. `length`: a result that is a list of that length, whatever it holds. `is_tuple`: it is a
     tuple."""
@@ -90,7 +90,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Maybe:
+class OptionalTemplate:
     """A value that is None where the result `missing`, a bool, is true."""
 
     value: Template
@@ -142,7 +142,7 @@ class MadeTemplate:
     fields: Container
 
 
-Template = Output | Container | Rows | Maybe | Fixed | Pointer
+Template = Output | Container | ListTemplate | OptionalTemplate | Fixed | Pointer
 
 
 def outputs(template: Template) -> Iterator[Output]:
@@ -153,7 +153,7 @@ def outputs(template: Template) -> Iterator[Output]:
         case Container(children=children):
             for child in children:
                 yield from outputs(child)
-        case Rows(element=inner) | Maybe(value=inner):
+        case ListTemplate(element=inner) | OptionalTemplate(value=inner):
             yield from outputs(inner)
         case _:
             pass
@@ -161,10 +161,10 @@ def outputs(template: Template) -> Iterator[Output]:
 
 def renumbered(template: Template, places: Sequence[int]) -> Template:
     """The same template where result k of the function is at `places[k]` among those that the program computes."""
-    return _Renumbered(places).of(template)
+    return _RenumberedTemplate(places).of(template)
 
 
-class _Renumbered:
+class _RenumberedTemplate:
     def __init__(self, places: Sequence[int]) -> None:
         self.places = places
         self.made: dict[int, Container] = {}
@@ -177,10 +177,10 @@ class _Renumbered:
                 if id(template) not in self.made:  # what stands twice is one object
                     self.made[id(template)] = replace(template, children=tuple(map(self.of, children)))
                 return self.made[id(template)]
-            case Rows(element=element, length=length, is_tuple=is_tuple):
-                return Rows(self.of(element), self.places[length], is_tuple)
-            case Maybe(value=value, missing=missing):
-                return Maybe(self.of(value), self.places[missing])
+            case ListTemplate(element=element, length=length, is_tuple=is_tuple):
+                return ListTemplate(self.of(element), self.places[length], is_tuple)
+            case OptionalTemplate(value=value, missing=missing):
+                return OptionalTemplate(self.of(value), self.places[missing])
             case Pointer(index=index, of=of):
                 return Pointer(self.places[index], of)
             case Fixed():

@@ -63,7 +63,7 @@ class List:
 
 
 @record
-class Made:
+class BuiltObject:
     """An object that the program has made, one of the examples that stands beside such objects, or None.
 
     It is handed on and stored; what it holds is known when everything has run, and leaves the program as columns."""
@@ -76,7 +76,7 @@ ROWS = (1 << 31) - 1
 """The length of the first axis of a column that is handed to machine code: as many rows as the examples have, at most
 so many. The text of a program says no more of it."""
 
-Type = Array | Tag | Ref | List | Made
+Type = Array | Tag | Ref | List | BuiltObject
 """The closed set of types."""
 
 BOOL = Array("bool")
@@ -85,4 +85,4 @@ INT = Array("int32", weak=True)
 FLOAT = Array("float32", weak=True)
 """A Python float."""
 STR = Tag("str")
-MADE = Made()
+MADE = BuiltObject()

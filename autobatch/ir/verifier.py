@@ -39,7 +39,7 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.printer import Marked, Note, print_function, print_type
 from autobatch.ir.stages import EXAMPLE, MASKED, RuleError, Stage
-from autobatch.ir.types import BOOL, INT, Array, List, Made, Ref, Tag, Type
+from autobatch.ir.types import BOOL, INT, Array, BuiltObject, List, Ref, Tag, Type
 from autobatch.source import NOWHERE
 
 
@@ -234,7 +234,7 @@ def _is_literal_of(value: object, type: Type) -> bool:
             return False
         case Tag():
             return isinstance(value, str)
-        case Ref() | List() | Made():
+        case Ref() | List() | BuiltObject():
             return value is None
         case _:
             assert_never(type)

@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobatch.data.columns import Columns
-from autobatch.data.scopes import DEPTH, SHIFT, TURN, Ints, Kind, Pool, Scope, join, merge
+from autobatch.data.scopes import DEPTH, SHIFT, TURN, FunctionActivations, GrowingArray, Ints, RowsOfRegion, join, merge
 from autobatch.data.spec import PlanSpec, RegionSpec, TableSpec
 from autobatch.errors import Failure
 from autobatch.ir.core import Apply, Call, For, Function, If, Literal, Map, Operand, Region, Value, While
 from autobatch.ir.jax_compat import device_dtype
 from autobatch.ir.types import Array, List, Ref
-from autobatch.planning.endless import Watch
+from autobatch.planning.endless import EndlessWatch
 from autobatch.planning.failures import place_of
 from autobatch.planning.foreseen import Foreseen, Pointers, UnforeseenError
 from autobatch.planning.made_lists import MadeLists, Resolver
@@ -33,7 +33,7 @@ from autobatch.planning.outgoing import Activations, Outgoing
 from autobatch.planning.scalar import as_column
 from autobatch.planning.structural_results import StructuralResults
 from autobatch.planning.structure_ops import StructureOps
-from autobatch.planning.turns import Room, all_turns
+from autobatch.planning.turns import TurnCapacity, all_turns
 from autobatch.source import Span
 
 
@@ -46,7 +46,7 @@ class Inspection:
         columns: Columns,
         roots: Sequence[NDArray[Any]],
         examples: Ints,
-        watch: Watch,
+        watch: EndlessWatch,
         foreseen: Foreseen | None = None,
         together: bool = True,
     ) -> None:
@@ -57,26 +57,28 @@ class Inspection:
         self.failed: set[int] = set()
         self.of_device: dict[int, Failure] = {}
         self.ops = StructureOps(columns, self.fail)
-        self.tables: dict[str, Pool] = defaultdict(Pool)
-        self.folded: dict[str, tuple[Pool, Pool]] = defaultdict(lambda: (Pool(), Pool()))
-        self.example: dict[int, Pool] = defaultdict(Pool)
+        self.tables: dict[str, GrowingArray] = defaultdict(GrowingArray)
+        self.folded: dict[str, tuple[GrowingArray, GrowingArray]] = defaultdict(
+            lambda: (GrowingArray(), GrowingArray())
+        )
+        self.example: dict[int, GrowingArray] = defaultdict(GrowingArray)
         self.slot_owner: list[tuple[str, int]] = []
         self.base = len(spec.definitions)
         self.waiting_for = StructuralResults(spec, columns, self.ops, self.fail)
         self.kinds = {f.name: self.kind(f) for f in spec.module.functions}
         self.lists = MadeLists(self.base + len(self.slot_owner))
-        self.running: Kind | None = None
+        self.running: FunctionActivations | None = None
         self.constant: dict[Operand, int] = {}
         self.calling = spec.module.functions[0].span
         self.watch = watch
 
-    def kind(self, function: Function) -> Kind:
+    def kind(self, function: Function) -> FunctionActivations:
         args = function.region.args
         slots = {}
         for k in self.spec.slots[function.name]:
             slots[k] = self.base + len(self.slot_owner)
             self.slot_owner.append((function.name, k))
-        made = Kind(
+        made = FunctionActivations(
             function,
             tuple(k for k, a in enumerate(args) if a in self.spec.on_host),
             tuple(k for k, a in enumerate(args) if a in self.spec.on_device and a not in self.spec.columns),
@@ -116,7 +118,13 @@ class Inspection:
         return None if self.failed else found
 
     def called(
-        self, kind: Kind, example: Ints, host: list[NDArray[Any]], given: Pointers, depth: Ints, turn: Ints | None
+        self,
+        kind: FunctionActivations,
+        example: Ints,
+        host: list[NDArray[Any]],
+        given: Pointers,
+        depth: Ints,
+        turn: Ints | None,
     ) -> Ints:
         """The activations that a call leads to: those that are foreseen, or else interned."""
         if self.foreseen is not None:
@@ -131,7 +139,7 @@ class Inspection:
 
     def intern(
         self,
-        kind: Kind,
+        kind: FunctionActivations,
         example: Ints,
         host: list[NDArray[Any]],
         pointers: list[Ints],
@@ -139,7 +147,7 @@ class Inspection:
         turn: Ints | None = None,
     ) -> Ints:
         """The activations with these arguments, old or new; new ones wait to be executed. `depth`, `turn`: see
-        `Kind`."""
+        `FunctionActivations`."""
         rows = len(example)
         key = np.empty((rows, 1 + len(host) + len(pointers)), np.int64)
         key[:, 0] = example
@@ -155,7 +163,7 @@ class Inspection:
 
     def add(
         self,
-        kind: Kind,
+        kind: FunctionActivations,
         example: Ints,
         host: list[NDArray[Any]],
         pointers: list[Ints],
@@ -172,10 +180,10 @@ class Inspection:
         self.watch.grown(kind, self.calling, self.fail)
         return ids
 
-    def execute(self, kind: Kind) -> None:
+    def execute(self, kind: FunctionActivations) -> None:
         pending, kind.pending = kind.pending, []
         example = np.concatenate([p[0] for p in pending])
-        scope = Scope(len(example), example, constants=self.spec.module.constants)
+        scope = RowsOfRegion(len(example), example, constants=self.spec.module.constants)
         scope.host.update({x: np.full(scope.rows, number) for x, number in self.spec.numbers.items()})
         args = kind.function.region.args
         for n, k in enumerate(kind.host_args):
@@ -198,7 +206,7 @@ class Inspection:
         if self.failed:
             self.drop_failed()
 
-    def with_all_turns(self, kind: Kind, scope: Scope) -> Scope:
+    def with_all_turns(self, kind: FunctionActivations, scope: RowsOfRegion) -> RowsOfRegion:
         """Where a loop counts, all turns behind those at hand. They go no further than where `watch` would look."""
         self.ahead = None
         counted, waits = self.spec.counted.get(kind.function.name), kind.function.waits
@@ -210,7 +218,7 @@ class Inspection:
             kind.handed[k].append(scope.pointer[kind.function.region.args[k]])
         body = self.spec.regions[kind.function.name].arms[len(kind.function.region.body) - 1][0].space.index
         first = self.example[body].size if body in self.example else 0
-        room = Room(min(limits.rows, watch.wide) - kind.count, turns, kind.count, first)
+        room = TurnCapacity(min(limits.rows, watch.wide) - kind.count, turns, kind.count, first)
         found = all_turns(kind, counted, scope, self.apply, room)
         if found is None:
             return scope
@@ -218,7 +226,7 @@ class Inspection:
         kind.count += len(self.ahead)
         return found
 
-    def limit(self, kind: Kind, scope: Scope) -> None:
+    def limit(self, kind: FunctionActivations, scope: RowsOfRegion) -> None:
         """How many turns and calls have been before those at hand; an example that has had too many fails."""
         limits, span = self.spec.limits, kind.function.span
         scope.host[DEPTH], kind.depths = join(kind.depths), []
@@ -229,7 +237,7 @@ class Inspection:
             self.watch.gone(scope.host[TURN], scope.example, self.fail)
             self.too_far(scope, scope.host[TURN] >= limits.turns, "RuntimeError", limits.late, span)
 
-    def too_far(self, scope: Scope, where: NDArray[np.bool_], kind: str, message: str, span: Span) -> None:
+    def too_far(self, scope: RowsOfRegion, where: NDArray[np.bool_], kind: str, message: str, span: Span) -> None:
         if where.any():
             for e in scope.example[where].tolist():
                 self.of_device.setdefault(e, Failure(e, kind, message, span))
@@ -249,7 +257,7 @@ class Inspection:
 
     # ---- one region
 
-    def region(self, region: Region, spec: RegionSpec, scope: Scope) -> None:
+    def region(self, region: Region, spec: RegionSpec, scope: RowsOfRegion) -> None:
         first = self.example[spec.space.index].append(scope.example)
         rows = np.arange(first, first + scope.rows)
         for value, definition in spec.exports.items():
@@ -271,7 +279,7 @@ class Inspection:
         for table in spec.tables:
             self.record(table, scope, rows)
 
-    def record(self, table: TableSpec, scope: Scope, rows: Ints) -> None:
+    def record(self, table: TableSpec, scope: RowsOfRegion, rows: Ints) -> None:
         if table.kind == "column":
             values = scope.host_value(table.value)
             self.check_width(table.value, values, scope.example)
@@ -299,7 +307,7 @@ class Inspection:
             self.of_device.setdefault(e, Failure(e, "OverflowError", text, place_of(self.spec.module, value)))
         self.fail(example[wrong])
 
-    def pointer(self, x: Operand, scope: Scope) -> Ints:
+    def pointer(self, x: Operand, scope: RowsOfRegion) -> Ints:
         """Where `x` is, for every row of the scope. A uniform value that no gather reads has no definition."""
         if x in self.spec.uniform:
             return np.full(scope.rows, self.spec.uniform[x] << SHIFT)
@@ -308,7 +316,7 @@ class Inspection:
         found = scope.pointer_value(x) if isinstance(x, Value) else None
         return np.full(scope.rows, -1) if found is None else found
 
-    def apply(self, instruction: Apply, scope: Scope) -> None:
+    def apply(self, instruction: Apply, scope: RowsOfRegion) -> None:
         op, xs = instruction.op, instruction.operands
         result = instruction.results[0] if instruction.results else None
         if result in self.spec.numbers:
@@ -334,7 +342,7 @@ class Inspection:
             column, rows = self.ops.locate(instruction, [scope.host_value(x) for x in xs], scope.example)
             scope.pointer[result] = (np.int64(self.spec.data[column]) << SHIFT) | rows
 
-    def adopt(self, instruction: Apply, scope: Scope) -> None:
+    def adopt(self, instruction: Apply, scope: RowsOfRegion) -> None:
         """An object of the examples, as a pointer to its row."""
         assert self.spec.made is not None
         (x,), (result,) = instruction.operands, instruction.results
@@ -343,7 +351,7 @@ class Inspection:
         rows = scope.host_value(x)
         scope.pointer[result] = np.where(rows >= 0, (np.int64(definition) << SHIFT) | rows, -1)
 
-    def packed_list(self, instruction: Apply, scope: Scope, on_host: bool, device: bool) -> None:
+    def packed_list(self, instruction: Apply, scope: RowsOfRegion, on_host: bool, device: bool) -> None:
         """A list of a fixed number of values; on the host, those that are computed there."""
         xs, result = instruction.operands, instruction.results[0]
         if device:
@@ -354,7 +362,7 @@ class Inspection:
             rows = [self.waiting_for.as_scalars(c, x.type) for c, x in zip(columns, xs, strict=True)]
             scope.host[result] = as_column(list(zip(*rows, strict=True)) if rows else [()] * scope.rows)
 
-    def made_list(self, instruction: Apply, scope: Scope, on_host: bool, device: bool) -> None:
+    def made_list(self, instruction: Apply, scope: RowsOfRegion, on_host: bool, device: bool) -> None:
         """`length`, `item` and `flatten` of a list that the program made (`reduce` reads it through a table)."""
         op, xs = instruction.op, instruction.operands
         if on_host:
@@ -368,7 +376,7 @@ class Inspection:
         if op.name == "item":
             scope.pointer[instruction.results[0]] = self.lists.item(lists, scope.host_value(xs[1]), scope.example)
 
-    def branch(self, instruction: If, arms: tuple[RegionSpec, RegionSpec], scope: Scope) -> None:
+    def branch(self, instruction: If, arms: tuple[RegionSpec, RegionSpec], scope: RowsOfRegion) -> None:
         condition = scope.host_value(instruction.condition).astype(bool)
         parts = []
         for chosen, region, spec in (
@@ -376,7 +384,7 @@ class Inspection:
             (np.flatnonzero(~condition), instruction.orelse, arms[1]),
         ):
             if len(chosen):
-                inner = Scope(len(chosen), scope.example[chosen], scope, chosen)
+                inner = RowsOfRegion(len(chosen), scope.example[chosen], scope, chosen)
                 self.region(region, spec, inner)
                 parts.append((chosen, inner, region))
         for k, result in enumerate(instruction.results):
@@ -387,11 +395,11 @@ class Inspection:
                 pieces = [(c, self.pointer(r.results[k], s)) for c, s, r in parts]
                 scope.pointer[result] = merge(scope.rows, pieces)
 
-    def arguments(self, call: Call, scope: Scope) -> tuple[list[NDArray[Any]], list[Ints]]:
+    def arguments(self, call: Call, scope: RowsOfRegion) -> tuple[list[NDArray[Any]], list[Ints]]:
         host = [scope.host_value(call.operands[k]) for k in self.kinds[call.callee].host_args]
         return host, [self.pointer(call.operands[k], scope) for k in self.kinds[call.callee].pointer_args]
 
-    def call(self, instruction: Call, scope: Scope) -> None:
+    def call(self, instruction: Call, scope: RowsOfRegion) -> None:
         kind = self.kinds[instruction.callee]
         host = [scope.host_value(instruction.operands[k]) for k in kind.host_args]
         given = [instruction.operands[k] for k in kind.pointer_args]
@@ -414,10 +422,10 @@ class Inspection:
             columns = self.waiting_for.columns_of(instruction, wanted, found)
             scope.host.update((instruction.results[k], c) for k, c in zip(wanted, columns, strict=True))
 
-    def comprehension(self, instruction: Map, scope: Scope) -> None:
+    def comprehension(self, instruction: Map, scope: RowsOfRegion) -> None:
         count = np.maximum(scope.host_value(instruction.count), 0)
         which = np.repeat(np.arange(scope.rows), count)
-        inner = Scope(len(which), scope.example[which], scope, which)
+        inner = RowsOfRegion(len(which), scope.example[which], scope, which)
         first = np.cumsum(count) - count
         inner.host[instruction.body.args[0]] = np.arange(len(which)) - np.repeat(first, count)
         call = instruction.body.body[0]
@@ -433,7 +441,7 @@ class Inspection:
                 kept = np.flatnonzero(self.waiting_for.flags(call, found))
                 count = np.bincount(which[kept], minlength=scope.rows)
                 first = np.cumsum(count) - count
-                inner = Scope(len(kept), inner.example[kept], inner, kept)
+                inner = RowsOfRegion(len(kept), inner.example[kept], inner, kept)
                 host, pointers = self.arguments(call, inner)
         self.calling = instruction.span
         depth = inner.host_value(DEPTH)
@@ -444,7 +452,7 @@ class Inspection:
 
     # ---- the end
 
-    def finish(self, entry: Kind) -> Activations:
+    def finish(self, entry: FunctionActivations) -> Activations:
         resolve = self.resolver()
         self.fail(np.concatenate([resolve.cyclic, *resolve.outside]))
         tables = {name: pool.array() for name, pool in self.tables.items()}
@@ -486,7 +494,7 @@ class Inspection:
 
 
 def inspect(
-    spec: PlanSpec, columns: Columns, roots: Sequence[NDArray[Any]], examples: Ints, watch: Watch
+    spec: PlanSpec, columns: Columns, roots: Sequence[NDArray[Any]], examples: Ints, watch: EndlessWatch
 ) -> tuple[Inspection, Activations | None]:
     """Inspect some examples: by what they foretell where that is so, with all turns of a loop at once where none of
     them fails; see `Inspection.run`."""

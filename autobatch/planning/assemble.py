@@ -16,7 +16,7 @@ from autobatch.data.scopes import ROW, SHIFT
 from autobatch.data.spec import PlanSpec, TableSpec
 from autobatch.data.tables import Edge, LoopRequest, TableRequest
 from autobatch.planning.levels import longest_paths
-from autobatch.planning.numbering import Rows, number_rows
+from autobatch.planning.numbering import NumberingTables, number_rows
 from autobatch.planning.ordering import stable_order
 from autobatch.planning.outgoing import Activations
 from autobatch.planning.paths import add_paths
@@ -132,7 +132,9 @@ class _Assembler:
             {k: tuple(s.index for s in t.lists) for k, t in enumerate(self.spec.outputs) if t.lists},
             {s: self.starts_of(s) for s in targets.values()},
             self.value_numbers(),
-            number_rows(self.request, Rows(self.starts, self.columns, self.pointers, self.owners, self.table_space)),
+            number_rows(
+                self.request, NumberingTables(self.starts, self.columns, self.pointers, self.owners, self.table_space)
+            ),
             targets,
             None if self.spec.made is None else self.spec.made.space.index,
         )

@@ -25,7 +25,7 @@ from autobatch.planning.own_arrays import own_arrays
 from autobatch.planning.plan import DataPlan, counts_of_lists
 from autobatch.planning.size_classes import STEP, SizeClass, Usual
 from autobatch.planning.stepped import SteppedBinder
-from autobatch.planning.steps import Machine
+from autobatch.planning.steps import StepMachine
 from autobatch.planning.windows import windows
 
 Ints = NDArray[np.int64]
@@ -39,7 +39,7 @@ FEW, SAMPLES = 8, 16
 
 
 def bind_plan(
-    plan: DataPlan, size_class: SizeClass, machine: Machine | None = None
+    plan: DataPlan, size_class: SizeClass, machine: StepMachine | None = None
 ) -> tuple[dict[str, Values], Signature]:
     """All integers in one array, and the data columns; and the signature of their shapes.
 
@@ -53,13 +53,15 @@ def bind_plan(
         return binder.bind(size_class, usual)
 
 
-def _binder(binding: Binding, plan: DataPlan, chosen: Ints, machine: Machine | None) -> _Binder | SteppedBinder:
+def _binder(
+    binding: Binding, plan: DataPlan, chosen: Ints, machine: StepMachine | None
+) -> _TableBinder | SteppedBinder:
     if machine is None or plan.origin is None:
-        return _Binder(binding, plan, chosen)
+        return _TableBinder(binding, plan, chosen)
     return SteppedBinder(binding, plan, chosen, machine)
 
 
-def _usual(binding: Binding, plan: DataPlan, root: DataPlan, machine: Machine | None) -> Usual | None:
+def _usual(binding: Binding, plan: DataPlan, root: DataPlan, machine: StepMachine | None) -> Usual | None:
     """What minibatches like this one have, where the data set holds several of them."""
     if plan.count < FEW or root.count < 2 * plan.count:
         return None
@@ -91,7 +93,7 @@ def _rows(values: Ints, rows: Ints | None) -> Ints:
     return values if rows is None else values.take(rows)
 
 
-class _Binder:
+class _TableBinder:
     def __init__(self, binding: Binding, plan: DataPlan, chosen: Ints) -> None:
         self.b, self.plan, self.request = binding, plan, plan.request
         apart = plan.share == "example"

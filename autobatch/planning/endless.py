@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.data.columns import Columns
-from autobatch.data.scopes import Ints, Kind
+from autobatch.data.scopes import FunctionActivations, Ints
 from autobatch.data.spec import HostLimits, PlanSpec
 from autobatch.errors import Failure, PlanError
 from autobatch.options import Options
@@ -54,7 +54,7 @@ def host_limits(options: Options, max_rows: int | None, data: Columns, memory: i
     return HostLimits(options.max_iterations, min(options.max_iterations, ahead), ahead, rows, because)
 
 
-class Watch:
+class EndlessWatch:
     """What is known of examples that may never end. `failures`: of those that do not, run alone. Unless `patient`,
     several of them are enough."""
 
@@ -69,7 +69,7 @@ class Watch:
         """Do several examples never end, so that nobody wants to hear of the others?"""
         return not self.patient and len(self.failures) >= AT_ONCE
 
-    def grown(self, kind: Kind, call: Span, fail: Callable[[Ints], None]) -> None:
+    def grown(self, kind: FunctionActivations, call: Span, fail: Callable[[Ints], None]) -> None:
         """More activations of `kind` wait, because of `call`. Raises PlanError where they are too many."""
         if kind.count > self.spec.limits.rows:
             raise self.too_many(kind, call)
@@ -108,7 +108,7 @@ class Watch:
             return error.failure(example)
         return None
 
-    def too_many(self, kind: Kind, call: Span) -> PlanError:
+    def too_many(self, kind: FunctionActivations, call: Span) -> PlanError:
         """The error for a batch with more activations than the limit: whose they are, and where they are called."""
         limits = self.spec.limits
         example, count = most_of(kind)
@@ -120,7 +120,7 @@ class Watch:
         return PlanError("\n".join(filter(None, (text, call.excerpt()))))
 
 
-def most_of(kind: Kind) -> tuple[int, int]:
+def most_of(kind: FunctionActivations) -> tuple[int, int]:
     """The example with most of the activations that wait, and how many these are."""
     counts = np.bincount(np.concatenate([example for example, *_ in kind.pending]))
     return int(counts.argmax()), int(counts.max())

@@ -61,7 +61,7 @@ class Cycle:
         if len(stuck) or level.max(initial=0) > DEEPEST:
             return {}
         order = stable_order(row)
-        entries = _Entries(row[order], place[order], known[order], read[order])
+        entries = _RowEntries(row[order], place[order], known[order], read[order])
         seed = 0
         while True:
             hashes = _hashes(entries, level, seed)
@@ -75,7 +75,7 @@ class Cycle:
 
 
 @dataclass(frozen=True)
-class _Entries:
+class _RowEntries:
     """Entries of rows, those of a row behind one another in the order of their places."""
 
     row: Ints
@@ -97,7 +97,7 @@ class _Entries:
         return not np.any(read != read[same])
 
 
-def _hashes(entries: _Entries, level: Ints, seed: int) -> Words:
+def _hashes(entries: _RowEntries, level: Ints, seed: int) -> Words:
     factor = _mixed(_mixed(entries.place.astype(np.uint64) + np.uint64(seed << 48)) + np.uint64(seed)) | np.uint64(1)
     salt = _mixed(
         np.array([seed + 1], np.uint64)

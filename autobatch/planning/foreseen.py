@@ -17,7 +17,7 @@ import numpy as np
 
 from autobatch.data.columns import Columns
 from autobatch.data.schema import Store
-from autobatch.data.scopes import Ints, Kind
+from autobatch.data.scopes import FunctionActivations, Ints
 from autobatch.ir.core import Operand
 from autobatch.ir.types import Ref
 
@@ -34,7 +34,7 @@ class UnforeseenError(Exception):
 
 
 @dataclass
-class Rows:
+class ForeseenActivations:
     """The activations of one function: `number[row]` of a store is the activation, -1 where none was foreseen.
     `pointers`: what all of them have as their other arguments. `reached`: those that some call leads to."""
 
@@ -61,9 +61,9 @@ class Foreseen:
     def __init__(self, columns: Columns, examples: Ints) -> None:
         self.columns, self.examples = columns, examples
         self.told = _told(columns)
-        self.rows: dict[str, Rows] = {}
+        self.rows: dict[str, ForeseenActivations] = {}
 
-    def first(self, kind: Kind, given: Pointers) -> tuple[Ints, Ints, dict[Operand, int]] | None:
+    def first(self, kind: FunctionActivations, given: Pointers) -> tuple[Ints, Ints, dict[Operand, int]] | None:
         """The rows that a function is called on, their examples, and its other arguments, at its first call; None where
         nothing is told."""
         args = kind.function.region.args
@@ -87,7 +87,7 @@ class Foreseen:
             number[np.repeat(left_out, np.diff(starts))] = -1
         rows = np.flatnonzero(number == 0)
         number[rows] = np.arange(len(rows))
-        self.rows[kind.function.name] = Rows(number, tuple(pointers), np.zeros(len(rows), np.bool_))
+        self.rows[kind.function.name] = ForeseenActivations(number, tuple(pointers), np.zeros(len(rows), np.bool_))
         examples = np.searchsorted(starts, rows, side="right") - 1
         return rows, examples, {args[k]: p for k, p in zip(kind.pointer_args, pointers, strict=True)}
 

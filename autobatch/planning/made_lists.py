@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.data.scopes import LENGTH, ROW, SHIFT, Ints, Pool, list_handle, list_run
+from autobatch.data.scopes import LENGTH, ROW, SHIFT, GrowingArray, Ints, list_handle, list_run
 from autobatch.errors import PlanError
 from autobatch.planning.levels import longest_paths
 
@@ -28,10 +28,10 @@ class MadeLists:
 
     def __init__(self, first: int) -> None:
         self.first = first
-        self.pool = Pool()
-        self.item_list, self.item_index, self.item_example = Pool(), Pool(), Pool()
-        self.outside = Pool()
-        self.joined, self.joined_example = Pool(), Pool()
+        self.pool = GrowingArray()
+        self.item_list, self.item_index, self.item_example = GrowingArray(), GrowingArray(), GrowingArray()
+        self.outside = GrowingArray()
+        self.joined, self.joined_example = GrowingArray(), GrowingArray()
 
     def pack(self, columns: Sequence[Ints], rows: int) -> Ints:
         """Lists of a fixed number of elements, one column for each position."""

@@ -29,7 +29,7 @@ FEW = 10_000
 
 
 @dataclass(frozen=True)
-class Reads:
+class ReadKeys:
     """What the rows of one space read, as keys: columns, and tables of pointers to rows of other spaces."""
 
     columns: tuple[str, ...]
@@ -42,7 +42,7 @@ class Reads:
 
 
 @dataclass(frozen=True)
-class Rows:
+class NumberingTables:
     """The tables of a data set that numbering reads; see `DataPlan`. `spaces`: whose rows each table is of."""
 
     starts: Mapping[int, Ints]
@@ -56,11 +56,11 @@ class Rows:
         """Of the rows of all spaces."""
         return sum(int(s[-1]) for s in self.starts.values())
 
-    def first(self, examples: int) -> Rows:
+    def first(self, examples: int) -> NumberingTables:
         """Those of the first examples."""
         starts = {space: s[: examples + 1] for space, s in self.starts.items()}
         end = {name: int(starts[space][-1]) for name, space in self.spaces.items()}
-        return Rows(
+        return NumberingTables(
             starts,
             {n: x[: end[n]] for n, x in self.columns.items()},
             {n: (source[: end[n]], row[: end[n]]) for n, (source, row) in self.pointers.items()},
@@ -69,7 +69,7 @@ class Rows:
         )
 
 
-def number_rows(request: TableRequest, rows: Rows) -> dict[int, Ints]:
+def number_rows(request: TableRequest, rows: NumberingTables) -> dict[int, Ints]:
     """The value number of each row, for the spaces where sharing pays. A sample says which spaces these are, so that
     the rows of all examples are numbered for them alone."""
     few, wanted = rows.first(SAMPLE), None
@@ -78,7 +78,7 @@ def number_rows(request: TableRequest, rows: Rows) -> dict[int, Ints]:
     return _paying(_Numbering(request, rows).run(wanted), few)
 
 
-def _paying(numbers: Mapping[int, Ints], sample: Rows) -> dict[int, Ints]:
+def _paying(numbers: Mapping[int, Ints], sample: NumberingTables) -> dict[int, Ints]:
     return {space: n for space, n in numbers.items() if _pays(n[: sample.starts[space][-1]])}
 
 
@@ -88,14 +88,14 @@ def _pays(sample: Ints) -> bool:
 
 
 class _Numbering:
-    def __init__(self, request: TableRequest, rows: Rows) -> None:
+    def __init__(self, request: TableRequest, rows: NumberingTables) -> None:
         self.request, self.rows = request, rows
         self.reads = self.reads_of_spaces()
         self.numbers: dict[int, Ints] = {}
         self.runs: dict[tuple[str, int], Ints] = {}
         self.by_columns: dict[tuple[int, tuple[str, ...]], Ints] = {}
 
-    def reads_of_spaces(self) -> dict[int, Reads]:
+    def reads_of_spaces(self) -> dict[int, ReadKeys]:
         """By space (those of elements, of results and of distinct rows are not numbered)."""
         orders = self.request.orders
         passive = {f.elements for f in self.request.folds} | {self.request.example}
@@ -115,7 +115,7 @@ class _Numbering:
             folds.setdefault(orders[f.order].space, {}).setdefault(f.name, f)
         spaces = {*columns, *gathers, *folds} - passive
         return {
-            s: Reads(tuple(columns.get(s, ())), tuple(gathers.get(s, {}).values()), tuple(folds.get(s, {}).values()))
+            s: ReadKeys(tuple(columns.get(s, ())), tuple(gathers.get(s, {}).values()), tuple(folds.get(s, {}).values()))
             for s in sorted(spaces)
         }
 

@@ -21,7 +21,7 @@ from autobatch.data.columns import Columns, Ints, offsets_of
 from autobatch.data.returned import element_type, flat_lists
 from autobatch.data.scopes import ROW, SHIFT
 from autobatch.data.spec import MadeObjects, TableSpec
-from autobatch.ir.types import Made, Type
+from autobatch.ir.types import BuiltObject, Type
 from autobatch.planning.made_lists import Resolver
 
 AsColumn = Callable[[list[Any], Type], NDArray[Any]]
@@ -104,7 +104,7 @@ class Outgoing:
         """Output k: what some `rows` of the `total` ones of its owner hold; the others hold nothing."""
         order = np.argsort(rows, kind="stable")
         rows, held = rows[order], held[order]
-        made = isinstance(element_type(table.value.type), Made)
+        made = isinstance(element_type(table.value.type), BuiltObject)
         if table.elements is None:
             if table.is_pointed:
                 held = self.resolve(held)

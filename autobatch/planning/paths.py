@@ -36,7 +36,7 @@ def add_paths(plan: DataPlan) -> tuple[DataPlan, Ints]:
 
 
 @dataclass(frozen=True)
-class _Entries:
+class _LinkEntries:
     """Entries of one link: the reading row, the row that is read within its example, and the example."""
 
     reader: Ints
@@ -86,7 +86,7 @@ class _Paths:
     def example_of(self, space: int, rows: Ints) -> Ints:
         return np.searchsorted(self.plan.starts[space], rows, side="right") - 1
 
-    def entries(self, link: Link) -> _Entries:
+    def entries(self, link: Link) -> _LinkEntries:
         """All entries of a link, in the table that holds them."""
         reader = self.plan.request.example if link.reader < 0 else self.request.spaces[link.reader]
         if link.table is None:
@@ -94,7 +94,7 @@ class _Paths:
             example = self.example_of(reader, rows)
             local = rows - self.plan.starts[reader][example]
             uniform = link.target < 0 and self.request.terms[~link.target] == UNIFORM
-            return _Entries(rows, np.zeros_like(rows) if uniform else local, example)
+            return _LinkEntries(rows, np.zeros_like(rows) if uniform else local, example)
         row = self.plan.pointers[link.table][1]
         table = self.table(link.table)
         begin, end = np.searchsorted(table.members, (link.member, link.member + 1)).tolist()
@@ -102,7 +102,7 @@ class _Paths:
         if link.reader < 0:
             at, example = self.inspected(link, at, row, example)
         rows = self.plan.owners[link.table][at] + self.plan.starts[reader][example] if link.fold else at
-        return _Entries(rows, row[at], example)
+        return _LinkEntries(rows, row[at], example)
 
     def table(self, name: str) -> _Table:
         """A table by its members, which many links read: sorted once."""
@@ -125,14 +125,14 @@ class _Paths:
         real = row[at] < starts[example + 1] - starts[example]
         return at[real], example[real]
 
-    def nodes(self, variable: int, entries: _Entries) -> Ints:
+    def nodes(self, variable: int, entries: _LinkEntries) -> Ints:
         """Rows of a variable that are read, in the numbers of all rows of the recurrence."""
         nodes: Ints = (
             self.first[variable] + entries.row + self.plan.starts[self.request.spaces[variable]][entries.example]
         )
         return nodes
 
-    def count(self, links: Sequence[Link], entries: Sequence[_Entries]) -> tuple[Values, NDArray[np.bool_], Ints]:
+    def count(self, links: Sequence[Link], entries: Sequence[_LinkEntries]) -> tuple[Values, NDArray[np.bool_], Ints]:
         """For each row of the recurrence: the number of paths to it, with their signs, and whether there are any. Where
         numbers are integers, so are the counts, modulo their range. And the examples with cycles."""
         inner = [(k, e) for k, e in zip(links, entries, strict=True) if k.target >= 0]
@@ -165,7 +165,7 @@ class _Paths:
         return np.unique(np.concatenate([np.zeros(0, np.int64), *found]))
 
     def elements(
-        self, links: Sequence[Link], entries: Sequence[_Entries], counts: Values, reached: NDArray[np.bool_]
+        self, links: Sequence[Link], entries: Sequence[_LinkEntries], counts: Values, reached: NDArray[np.bool_]
     ) -> list[tuple[Values, ...]]:
         """(term, row within its example, example, weight) of all that paths lead to."""
         none = np.zeros(0, np.int64)

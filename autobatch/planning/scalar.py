@@ -78,7 +78,7 @@ class ScalarProgram:
         self.memo: dict[Request, tuple[Any, ...]] = {}
         self.places: dict[str, dict[int, Span]] = {}
         for function in slice_.functions:
-            writer = _Writer(function, columns, numbers, slice_.constants)
+            writer = _ScalarWriter(function, columns, numbers, slice_.constants)
             self.functions[function.name] = writer.compile()
             self.places[function.name] = writer.places
 
@@ -160,7 +160,7 @@ def _line(frame: Frame) -> int:
     return frame.gi_frame.f_lineno
 
 
-class _Writer:
+class _ScalarWriter:
     """One function as the source of a generator. `numbers` and the arrays of `constants` are global names of it."""
 
     def __init__(

@@ -18,14 +18,14 @@ from autobatch.planning.binding import Binding, Folded, Pointers
 from autobatch.planning.own_arrays import Values, own_arrays
 from autobatch.planning.plan import DataPlan, Share, counts_of_lists
 from autobatch.planning.size_classes import SizeClass, Usual
-from autobatch.planning.steps import FULL, NONE, Machine, Op, State, Steps, Writer, address_of
+from autobatch.planning.steps import FULL, NONE, StepMachine, StepOperation, Steps, StepState, StepWriter, address_of
 from autobatch.planning.windows import bits, numbers_of_windows
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Order:
+class OrderRegisters:
     """Registers: the rows of an order, and where each row of its space lies among them. NONE: all rows as they are."""
 
     rows: int
@@ -38,9 +38,9 @@ class Opening:
 
     def __init__(self, binding: Binding, share: Share) -> None:
         self.b, self.request = binding, binding.request
-        w = self.writer = Writer()
+        w = self.writer = StepWriter()
         stock = binding.stock
-        w.put(Op.LENGTHS, address_of(stock.starts), len(stock.starts), stock.count)
+        w.put(StepOperation.LENGTHS, address_of(stock.starts), len(stock.starts), stock.count)
         self.tables = [self.cut(table) for table in range(len(stock.size))]
         self.distinct = {space: self.distinct_of(table, share) for space, table in binding.distinct.items()}
         self.equal = {space: self.distinct_of(table, share) for space, table in binding.equal.items()}
@@ -54,13 +54,15 @@ class Opening:
         stock = self.b.stock
         space, target = stock.space_of(table), stock.target_of(table)
         held, row = stock.held(table)
-        return self.writer.make(Op.CUT, address_of(held, row), address_of(stock.starts, space), space, target)
+        return self.writer.make(
+            StepOperation.CUT, address_of(held, row), address_of(stock.starts, space), space, target
+        )
 
     def distinct_of(self, table: int, share: Share) -> int:
         """The register of the distinct rows; the next one says which of them each row equals."""
         stock = self.b.stock
         space = stock.space_of(table) if share == "example" else -1
-        return self.writer.make(Op.DISTINCT, self.tables[table], stock.size[table], space, registers=2)
+        return self.writer.make(StepOperation.DISTINCT, self.tables[table], stock.size[table], space, registers=2)
 
     def space_of(self, fold: Folded) -> int:
         """The space whose rows read the runs of a fold."""
@@ -68,9 +70,9 @@ class Opening:
 
     def elements_read(self, fold: Folded) -> int:
         first = self.equal[self.space_of(fold)]
-        return self.writer.make(Op.READ, self.tables[fold.owner], first, first + 1)
+        return self.writer.make(StepOperation.READ, self.tables[fold.owner], first, first + 1)
 
-    def counts(self, state: State, plan: DataPlan) -> dict[int, int]:
+    def counts(self, state: StepState, plan: DataPlan) -> dict[int, int]:
         """The rows of each space that are computed."""
         totals = state.totals(plan.count)
         counts = {space: totals[number] for space, number in self.b.space.items()}
@@ -90,7 +92,7 @@ class Rest:
         self.o, self.b, self.request, self.signature = opening, opening.b, opening.request, signature
         self.tables, self.read = opening.tables, opening.read
         self.places, self.size = self.b.layout(signature)
-        self.w = Writer(opening.writer.registers)
+        self.w = StepWriter(opening.writer.registers)
         self.kept: list[Ints] = []
         """Arrays that steps have the address of."""
         self.joined: dict[int, int] = {}
@@ -114,20 +116,20 @@ class Rest:
 
     # ---- orders
 
-    def order(self, n: int) -> Order:
+    def order(self, n: int) -> OrderRegisters:
         space = self.request.orders[n].space
         first, which = (self.o.equal[space], self.o.equal[space] + 1) if space in self.o.equal else (NONE, NONE)
         if n not in self.b.level:
-            return Order(first, which)
+            return OrderRegisters(first, which)
         number, rows = self.b.space[space], first
         folds = [f for f in self.b.folds if f.request.order == n]
         if folds:
-            lengths = self.w.make(Op.COUNT, self.tables[folds[0].owner], number, 0)
+            lengths = self.w.make(StepOperation.COUNT, self.tables[folds[0].owner], number, 0)
             for f in folds[1:]:
-                self.w.put(Op.COUNT, lengths, self.tables[f.owner], number, 1)
-            rows = self.w.make(Op.SORT, lengths, rows)
-        rows = self.w.make(Op.SORT, self.tables[self.b.level[n]], rows)
-        return Order(rows, self.w.make(Op.PLACE, rows, first, which, number))
+                self.w.put(StepOperation.COUNT, lengths, self.tables[f.owner], number, 1)
+            rows = self.w.make(StepOperation.SORT, lengths, rows)
+        rows = self.w.make(StepOperation.SORT, self.tables[self.b.level[n]], rows)
+        return OrderRegisters(rows, self.w.make(StepOperation.PLACE, rows, first, which, number))
 
     def rows_of_column(self, order: int) -> int:
         space = self.request.orders[order].space
@@ -142,12 +144,12 @@ class Rest:
 
     def gather(self, name: str, table: int, rows: int, place: int = NONE, offset: int = 0) -> None:
         start, room = self.places[name]
-        self.w.put(Op.GATHER, start, room, 1, table, rows, place, offset)
+        self.w.put(StepOperation.GATHER, start, room, 1, table, rows, place, offset)
 
     def permutation(self, to: int, origin: int) -> None:
         rows, place = self.orders[to].rows, self.orders[origin].place
         if rows == NONE:
-            rows = self.w.make(Op.ALL, self.b.space[self.request.orders[to].space])
+            rows = self.w.make(StepOperation.ALL, self.b.space[self.request.orders[to].space])
         self.gather(f"perm{to}<{origin}", NONE, rows, place)
 
     def members(self, pointers: Pointers) -> list[tuple[int, int]]:
@@ -163,15 +165,15 @@ class Rest:
             return
         ((member, offset),) = self.members(pointers)
         if member == UNIFORM:
-            self.w.put(Op.FILL, *self.places[name], rows if rows != NONE else table, offset)
+            self.w.put(StepOperation.FILL, *self.places[name], rows if rows != NONE else table, offset)
         else:
             self.gather(name, table, rows, self.place(member), offset)
 
     def positions_of_joined(self, pointers: Pointers, joined: int) -> int:
-        found = self.w.make(Op.JOIN, joined, registers=2)
+        found = self.w.make(StepOperation.JOIN, joined, registers=2)
         for (member, offset), space in zip(self.members(pointers), pointers.spaces, strict=True):
             place = NONE if member == UNIFORM else self.place(member)
-            self.w.put(Op.MEMBER, found, space, place, offset, member == UNIFORM)
+            self.w.put(StepOperation.MEMBER, found, space, place, offset, member == UNIFORM)
         return found
 
     def fold(self, fold: Folded) -> None:
@@ -179,29 +181,29 @@ class Rest:
         name, position = f"{f.name}@{f.order}", self.orders[f.order].place
         owner = self.tables[fold.owner]
         rows = self.read.get(f.elements, NONE)  # the elements, in the order of the rows that read them
-        at = owner if position == NONE else self.w.make(Op.MAP, position, owner)
+        at = owner if position == NONE else self.w.make(StepOperation.MAP, position, owner)
         if position != NONE or not fold.in_order:
-            rows = self.w.make(Op.SORT, at, rows)
+            rows = self.w.make(StepOperation.SORT, at, rows)
         start, room = self.places[f"{name}.start"]
-        self.w.put(Op.STARTS, start, room, at, rows)
+        self.w.put(StepOperation.STARTS, start, room, at, rows)
         self.index(f"{name}.index", fold.pointers, rows)
         self.gather(f"{name}.owner", at, rows)
         for k, weight in enumerate(fold.weights):
             start, room = self.places[f"{name}.weight"]
-            self.w.put(Op.GATHER, start + k, room, len(fold.weights), self.tables[weight], rows, NONE, 0)
+            self.w.put(StepOperation.GATHER, start + k, room, len(fold.weights), self.tables[weight], rows, NONE, 0)
 
     # ---- loops
 
     def loop(self, n: int, tasks: tuple[int, ...], costs: tuple[tuple[float, ...], ...]) -> None:
         """The windows of one level loop."""
         levels = [(self.tables[self.b.level[task]], self.orders[task].rows) for task in tasks]
-        deepest = self.w.make(Op.DEEPEST, *levels[0], 0)
+        deepest = self.w.make(StepOperation.DEEPEST, *levels[0], 0)
         for level in levels[1:]:
-            self.w.put(Op.DEEPEST, deepest, *level, 1)
-        self.w.put(Op.NUMBER, self.places["levels"][0] + n, deepest)
+            self.w.put(StepOperation.DEEPEST, deepest, *level, 1)
+        self.w.put(StepOperation.NUMBER, self.places["levels"][0] + n, deepest)
         for task, cost, level in zip(tasks, costs, levels, strict=True):
             name = f"loop{n}.{task}"
-            rows = self.w.make(Op.LEVELS, *self.places[f"{name}.end"], *level, deepest)
+            rows = self.w.make(StepOperation.LEVELS, *self.places[f"{name}.end"], *level, deepest)
             widths = window_widths(self.request, self.signature, task)
             of = dict(zip(self.request.widths, cost, strict=True))
             width, table = numbers_of_windows(widths, tuple(of[w] for w in widths))
@@ -210,19 +212,19 @@ class Rest:
             firsts, _ = self.places[f"{name}.firsts"]
             kinds = len(widths)
             addresses = address_of(table), address_of(width)
-            self.w.put(Op.WINDOWS, rows, *addresses, kinds, bits(kinds), words, room, firsts)
+            self.w.put(StepOperation.WINDOWS, rows, *addresses, kinds, bits(kinds), words, room, firsts)
 
 
 class SteppedBinder:
     """Binds one minibatch. The machine has taken the opening steps when it is made."""
 
-    def __init__(self, binding: Binding, plan: DataPlan, chosen: Ints, machine: Machine) -> None:
+    def __init__(self, binding: Binding, plan: DataPlan, chosen: Ints, machine: StepMachine) -> None:
         self.b, self.plan, self.machine = binding, plan, machine
         self.chosen = np.ascontiguousarray(chosen, np.int64)
         if plan.share not in binding.openings:
             binding.openings[plan.share] = Opening(binding, plan.share)
         self.opening: Opening = binding.openings[plan.share]
-        self.state = State.of(self.opening.writer.registers)
+        self.state = StepState.of(self.opening.writer.registers)
         self.nothing = np.zeros(0, np.int32)
         while not self.open():
             self.state.grow()

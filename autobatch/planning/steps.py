@@ -31,7 +31,7 @@ WORDS = 12
 """Integers of a step."""
 
 
-class Op(enum.IntEnum):
+class StepOperation(enum.IntEnum):
     """What a step does. Operands are named in the order that they stand in; `to` is the register that is made."""
 
     LENGTHS = 0
@@ -76,10 +76,10 @@ class Op(enum.IntEnum):
     """start, register: the length of a register."""
 
 
-class Machine(Protocol):
+class StepMachine(Protocol):
     """What takes steps. Returns 0, or why it stopped."""
 
-    def __call__(self, steps: Steps, state: State, chosen: NDArray[np.int64], out: NDArray[np.int32]) -> int: ...
+    def __call__(self, steps: Steps, state: StepState, chosen: NDArray[np.int64], out: NDArray[np.int32]) -> int: ...
 
 
 FULL, TOO_LONG = 1, 2
@@ -91,7 +91,7 @@ FIRST_ROOM = 1 << 18
 
 
 @dataclass
-class State:
+class StepState:
     """What a machine works on: registers, int64[register, 2] of address and length, and the arena that they are in."""
 
     registers: NDArray[np.int64]
@@ -99,7 +99,7 @@ class State:
     used: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
 
     @classmethod
-    def of(cls, registers: int) -> State:
+    def of(cls, registers: int) -> StepState:
         """With an arena that others have used before, where there is one."""
         arena = _arenas.pop() if _arenas else np.empty(FIRST_ROOM, np.int32)
         return cls(np.zeros((registers, 2), np.int64), arena)
@@ -134,18 +134,18 @@ class State:
         return self.arena[begin : begin + length].astype(np.int64)
 
 
-class Writer:
+class StepWriter:
     """Writes steps."""
 
     def __init__(self, registers: int = FIRST + 1) -> None:
         self.steps: list[Sequence[int]] = []
         self.registers = registers
 
-    def put(self, op: Op, *operands: int) -> None:
+    def put(self, op: StepOperation, *operands: int) -> None:
         assert len(operands) < WORDS
         self.steps.append((op, *operands))
 
-    def make(self, op: Op, *operands: int, registers: int = 1) -> int:
+    def make(self, op: StepOperation, *operands: int, registers: int = 1) -> int:
         """A step that makes a register, or several; returns the first."""
         to = self.registers
         self.registers += registers

@@ -30,7 +30,7 @@ NOWHERE = 2**30
 
 
 @dataclass(frozen=True)
-class Cut:
+class MinibatchTables:
     """The tables of a minibatch. `length[space]`: the rows of each example; `first[space]`: where they begin, and how
     many there are: `counts[space]`."""
 
@@ -114,7 +114,7 @@ class Stock:
     def nbytes(self) -> int:
         return self.starts.nbytes + sum(held.nbytes for _, held in self._over.values())
 
-    def cut(self, chosen: Ints, apart: bool = False) -> Cut:
+    def cut(self, chosen: Ints, apart: bool = False) -> MinibatchTables:
         """The tables of some examples. `apart`: value numbers of different examples differ."""
         old = self.starts.take(chosen, 1)
         length = self.starts.take(chosen + 1, 1) - old
@@ -136,7 +136,7 @@ class Stock:
                         shifts[target] = begin[target].repeat(length[space])
                     values += shifts[target]
                 tables[table] = values
-        return Cut(length, first, counts, tables)
+        return MinibatchTables(length, first, counts, tables)
 
 
 def _digest(values: NDArray[Any]) -> bytes:

@@ -18,15 +18,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autobatch.data.scopes import SHIFT, TURN, Ints, Kind, Scope
+from autobatch.data.scopes import SHIFT, TURN, FunctionActivations, Ints, RowsOfRegion
 from autobatch.data.spec import CountedSpec
 from autobatch.ir.core import Apply
 
-Evaluate = Callable[[Apply, Scope], None]
+Evaluate = Callable[[Apply, RowsOfRegion], None]
 
 
 @dataclass(frozen=True)
-class Room:
+class TurnCapacity:
     """So many turns may be begun at once, and one loop may have so many. The first of those that follow others is
     activation `activation`, the first row of the body is `body`."""
 
@@ -36,7 +36,9 @@ class Room:
     body: int
 
 
-def all_turns(kind: Kind, counted: CountedSpec, scope: Scope, evaluate: Evaluate, room: Room) -> Scope | None:
+def all_turns(
+    kind: FunctionActivations, counted: CountedSpec, scope: RowsOfRegion, evaluate: Evaluate, room: TurnCapacity
+) -> RowsOfRegion | None:
     """The scope of all turns of loops whose first turns are those of `scope`; None where there are too many of them, or
     no more than one."""
     args = kind.function.region.args
@@ -48,7 +50,7 @@ def all_turns(kind: Kind, counted: CountedSpec, scope: Scope, evaluate: Evaluate
     if most < 2 or most > room.turns or int(counts.sum()) > room.rows:
         return None
     loop, turn = _by_turns(counts + 1)
-    made = Scope(len(loop), scope.example[loop], constants=scope.constants)
+    made = RowsOfRegion(len(loop), scope.example[loop], constants=scope.constants)
     for x, values in scope.host.items():
         made.host[x] = values[loop]
     for k, step in counted.steps.items():
@@ -70,9 +72,9 @@ def all_turns(kind: Kind, counted: CountedSpec, scope: Scope, evaluate: Evaluate
     return made
 
 
-def _ahead(scope: Scope, rows: Ints, operations: tuple[Apply, ...], evaluate: Evaluate) -> Scope:
+def _ahead(scope: RowsOfRegion, rows: Ints, operations: tuple[Apply, ...], evaluate: Evaluate) -> RowsOfRegion:
     """What operations give for some rows of a scope, which learns nothing of it."""
-    inner = Scope(len(rows), scope.example[rows], scope, rows)
+    inner = RowsOfRegion(len(rows), scope.example[rows], scope, rows)
     for operation in operations:
         evaluate(operation, inner)
     return inner

@@ -26,9 +26,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from autobatch.testing.memory import MemoryWriter, _Names
+from autobatch.testing.memory import MemoryWriter, _DrawnNames
 from autobatch.testing.statements import Lines
-from autobatch.testing.writing import INTEGER, NUMBER, Scope
+from autobatch.testing.writing import INTEGER, NUMBER, DrawnScope
 
 CONSTRUCTS: Mapping[str, tuple[str, ...]] = {
     "constant while": (
@@ -394,7 +394,7 @@ class ConstructWriter(MemoryWriter):
 
     # ---- statements
 
-    def statement(self, s: Scope, depth: int) -> Lines:
+    def statement(self, s: DrawnScope, depth: int) -> Lines:
         kind = self.pick(self.wanted) if depth > 1 or self.chance(2) else "simple"
         if kind == "simple" or depth <= 0:
             target = self.pick(s.of(NUMBER))
@@ -406,9 +406,9 @@ class ConstructWriter(MemoryWriter):
             lines.append("x, y = float(x), float(y)")  # numbers of JAX and NumPy do not raise
         return lines, s
 
-    def filled(self, row: str, s: Scope, depth: int) -> list[str]:
+    def filled(self, row: str, s: DrawnScope, depth: int) -> list[str]:
         """A row, its names filled in, and statements where it has dots."""
-        names = _Names(partial(self.drawn, s, "", 1))
+        names = _DrawnNames(partial(self.drawn, s, "", 1))
         lines: list[str] = []
         for line in row.split("\n"):
             indent = line[: len(line) - len(line.lstrip())]
@@ -419,7 +419,7 @@ class ConstructWriter(MemoryWriter):
                 lines.append(line.format_map(names))
         return lines
 
-    def drawn(self, s: Scope, name: str, depth: int, field: str) -> str:
+    def drawn(self, s: DrawnScope, name: str, depth: int, field: str) -> str:
         draw: dict[str, Callable[[], str]] = {
             "n": lambda: self.pick(s.of(NUMBER)),
             "x": partial(self.number, s, 1),
@@ -437,7 +437,7 @@ class ConstructWriter(MemoryWriter):
 
     # ---- expressions of plain numbers
 
-    def number(self, s: Scope, depth: int = 2) -> str:
+    def number(self, s: DrawnScope, depth: int = 2) -> str:
         simple = [*s.of(NUMBER), *s.of(NUMBER), self.pick(CONSTANTS), "0.5", "(k * 0.5)"]
         if depth <= 0:
             return self.pick(simple)
@@ -453,7 +453,7 @@ class ConstructWriter(MemoryWriter):
         forms += [f"jnp.tanh({x})", f"max({x}, {y})"] if self.traceable else [f"math.tanh({x})", f"min({x}, {y})"]
         return self.pick([*simple, *forms])
 
-    def boolean(self, s: Scope, depth: int = 1) -> str:
+    def boolean(self, s: DrawnScope, depth: int = 1) -> str:
         x, y, k = self.pick(s.of(NUMBER)), self.number(s, 0), self.pick(s.of(INTEGER))
         forms = [f"{x} > 0.1037", f"{x} < {y}", f"{x} <= 0.0", f"{x} == {y}", f"{x} != {y}", f"not {x} < 0.6053"]
         forms += [
@@ -466,11 +466,11 @@ class ConstructWriter(MemoryWriter):
 
     # ---- functions
 
-    def result(self, s: Scope) -> str:
+    def result(self, s: DrawnScope) -> str:
         return f"x, y, sign({self.pick(['x', 'y'])})"
 
     def program(self) -> str:
-        s, lines = Scope({"x": NUMBER, "y": NUMBER, "k": INTEGER}), list[str]()
+        s, lines = DrawnScope({"x": NUMBER, "y": NUMBER, "k": INTEGER}), list[str]()
         calls = self.chance(4)
         if calls:
             lines += self.whole("part", s, 1)
@@ -478,7 +478,7 @@ class ConstructWriter(MemoryWriter):
         call = [f"x, y, {self.fresh('u')} = part(p, root, xs, {self.number(s, 0)}, y, k)"] if calls else []
         return self.header + "\n".join([*lines, *self.whole("main", s, 1 if calls else 2, call)]) + "\n"
 
-    def whole(self, name: str, s: Scope, most: int, before: list[str] | None = None) -> list[str]:
+    def whole(self, name: str, s: DrawnScope, most: int, before: list[str] | None = None) -> list[str]:
         lines = list(before or ())
         for _ in range(self.draw(st.integers(1, most))):
             more, s = self.statement(s, 2)

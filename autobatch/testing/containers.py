@@ -23,7 +23,7 @@ from autobatch.testing.writing import INTEGER, NUMBER, VECTOR
 
 
 @dataclass(frozen=True)
-class Loop:
+class ContainerLoop:
     """A loop over a container, and the kinds of the names that its head assigns. `changes`: the body may change the
     container, which it does not walk through itself."""
 
@@ -33,7 +33,7 @@ class Loop:
 
 
 @dataclass(frozen=True)
-class Kind:
+class ContainerKind:
     """How containers of a kind are made, changed and read."""
 
     made: tuple[str, ...]
@@ -44,12 +44,12 @@ class Kind:
     vectors: tuple[str, ...] = ()
     integers: tuple[str, ...] = ()
     conditions: tuple[str, ...] = ()
-    loops: tuple[Loop, ...] = ()
+    loops: tuple[ContainerLoop, ...] = ()
     fails: tuple[str, ...] = ()
     """Numbers that some examples do not have."""
 
 
-NUMBERS = Kind(
+NUMBERS = ContainerKind(
     made=(
         "[{x}, {y}]",
         "[{x}] * ({i} % 3 + 1)",
@@ -142,16 +142,16 @@ NUMBERS = Kind(
     integers=("len({v})", "len({v}[1:])"),
     conditions=("len({v}) > 1", "not {v}", "bool({v})", "{v} is {w}"),
     loops=(
-        Loop("for {e} in {v}:", {"e": NUMBER}),
-        Loop("for {e} in list({v}):", {"e": NUMBER}, changes=True),
-        Loop("for {e} in reversed({v}):", {"e": NUMBER}),
-        Loop("for {f}, {e} in enumerate({v}):", {"e": NUMBER, "f": INTEGER}),
-        Loop("for {f} in range(len({v})):", {"f": INTEGER}),
-        Loop("for {e}, {f} in zip({v}, {w}[1:]):", {"e": NUMBER, "f": NUMBER}),
+        ContainerLoop("for {e} in {v}:", {"e": NUMBER}),
+        ContainerLoop("for {e} in list({v}):", {"e": NUMBER}, changes=True),
+        ContainerLoop("for {e} in reversed({v}):", {"e": NUMBER}),
+        ContainerLoop("for {f}, {e} in enumerate({v}):", {"e": NUMBER, "f": INTEGER}),
+        ContainerLoop("for {f} in range(len({v})):", {"f": INTEGER}),
+        ContainerLoop("for {e}, {f} in zip({v}, {w}[1:]):", {"e": NUMBER, "f": NUMBER}),
     ),
     fails=("{v}[1]", "{v}.pop()", "max({v})", "{v}[{i} % 4]"),
 )
-INTEGERS = Kind(
+INTEGERS = ContainerKind(
     made=("[{i} % 5, 1]", "list({t}.ns)", "[]", "[0] * 3", "list(range({i} % 4))", "[{e}.n for {e} in {t}.kids]"),
     changes=(
         "{v}.append({i} % 7)",
@@ -173,13 +173,13 @@ INTEGERS = Kind(
     integers=("sum({v}) % 11", "({v}[-1] if {v} else 2)", "{v}.count(1)", "({v}.index({i}) if {i} in {v} else 0)"),
     conditions=("{i} in {v}", "{v} == [1, 2]", "{v} < {w}", "any({e} > 1 for {e} in {v})"),
     loops=(
-        Loop("for {e} in {v}:", {"e": INTEGER}),
-        Loop("for {e} in sorted({v}):", {"e": INTEGER}),
-        Loop("for {f}, {e} in enumerate({v}):", {"e": INTEGER, "f": INTEGER}),
+        ContainerLoop("for {e} in {v}:", {"e": INTEGER}),
+        ContainerLoop("for {e} in sorted({v}):", {"e": INTEGER}),
+        ContainerLoop("for {f}, {e} in enumerate({v}):", {"e": INTEGER, "f": INTEGER}),
     ),
     fails=("1.0 / {v}[0]", "float({v}.index(1))"),
 )
-VECTORS = Kind(
+VECTORS = ContainerKind(
     made=("[{a}, p['b']]", "[{a}]", "[{e}.v for {e} in {t}.kids]", "[]"),
     changes=(
         "{v}.append({a})",
@@ -194,9 +194,9 @@ VECTORS = Kind(
     vectors=("sum({v}, {a})", "({v}[-1] if {v} else p['b'])", "({v}[{i} % len({v})] if {v} else {a})"),
     integers=("len({v})",),
     conditions=("len({v}) > 1",),
-    loops=(Loop("for {e} in {v}:", {"e": VECTOR}),),
+    loops=(ContainerLoop("for {e} in {v}:", {"e": VECTOR}),),
 )
-PAIRS = Kind(
+PAIRS = ContainerKind(
     made=("[({x}, {i} % 5)]", "[]", "[({e}.x, {e}.n) for {e} in {t}.kids]", "list(zip({t}.xs, {t}.ns))"),
     changes=(
         "{v}.append(({x}, {i} % 5))",
@@ -218,11 +218,11 @@ PAIRS = Kind(
     integers=("sum([{f} for {e}, {f} in {v}]) % 7", "len({v})"),
     conditions=("len({v}) > 1", "any([{f} == 1 for {e}, {f} in {v}])"),
     loops=(
-        Loop("for {e}, {f} in {v}:", {"e": NUMBER, "f": INTEGER}),
-        Loop("for {g}, ({e}, {f}) in enumerate({v}):", {"e": NUMBER, "f": INTEGER, "g": INTEGER}),
+        ContainerLoop("for {e}, {f} in {v}:", {"e": NUMBER, "f": INTEGER}),
+        ContainerLoop("for {g}, ({e}, {f}) in enumerate({v}):", {"e": NUMBER, "f": INTEGER, "g": INTEGER}),
     ),
 )
-ROWS = Kind(
+ROWS = ContainerKind(
     made=(
         "[[{x}], [{y}]]",
         "[]",
@@ -251,9 +251,9 @@ ROWS = Kind(
     ),
     integers=("len({v})", "sum([len({e}) for {e} in {v}])"),
     conditions=("any([len({e}) > 1 for {e} in {v}])", "len({v}) > 1"),
-    loops=(Loop("for {e} in {v}:", {"e": "numbers"}),),
+    loops=(ContainerLoop("for {e} in {v}:", {"e": "numbers"}),),
 )
-GROWN = Kind(
+GROWN = ContainerKind(
     made=("[[{x}], [{y}]]", "[[] for {e} in range(3)]", "[[{x}] * 2]"),
     changes=(
         "{v}[{k} % len({v})].append({x})",
@@ -271,7 +271,7 @@ GROWN = Kind(
     loops=ROWS.loops,
 )
 """Lists of lists whose inner lists are changed where they stand."""
-QUEUE = Kind(
+QUEUE = ContainerKind(
     made=("collections.deque([{x}, {y}])", "collections.deque()", "collections.deque({t}.xs)"),
     changes=(
         "{v}.append({x})",
@@ -284,9 +284,9 @@ QUEUE = Kind(
     numbers=("sum({v})", "({v}[0] if {v} else {y})", "({v}[-1] if {v} else {y})"),
     integers=("len({v})",),
     conditions=("not {v}", "len({v}) > 1"),
-    loops=(Loop("for {e} in {v}:", {"e": NUMBER}),),
+    loops=(ContainerLoop("for {e} in {v}:", {"e": NUMBER}),),
 )
-TABLE = Kind(
+TABLE = ContainerKind(
     made=("{{}}", "{{0: {x}}}", "{{{k} % 4: {x}, 5: {y}}}", "{{{e}.n: {e}.x for {e} in {t}.kids}}"),
     changes=(
         "{v}[{k} % 4] = {x}",
@@ -314,14 +314,14 @@ TABLE = Kind(
     integers=("len({v})", "sum({v}.keys()) % 5", "max({v}, default=1)"),
     conditions=("{k} % 4 in {v}", "not {v}", "{v} is {w}"),
     loops=(
-        Loop("for {e}, {f} in {v}.items():", {"e": INTEGER, "f": NUMBER}),
-        Loop("for {e} in {v}:", {"e": INTEGER}),
-        Loop("for {e} in sorted({v}):", {"e": INTEGER}, changes=True),
-        Loop("for {f} in {v}.values():", {"f": NUMBER}),
+        ContainerLoop("for {e}, {f} in {v}.items():", {"e": INTEGER, "f": NUMBER}),
+        ContainerLoop("for {e} in {v}:", {"e": INTEGER}),
+        ContainerLoop("for {e} in sorted({v}):", {"e": INTEGER}, changes=True),
+        ContainerLoop("for {f} in {v}.values():", {"f": NUMBER}),
     ),
     fails=("{v}[{k} % 4]", "{v}[{k}]", "{v}.pop({k} % 4)"),
 )
-NAMED = Kind(
+NAMED = ContainerKind(
     made=('{{"a": {x}, "b": {y}}}', "{{}}", "{{{t}.tag: {x}}}", '{{"a": {x}, "b": {x}, "c": 0.25}}'),
     changes=(
         "{v}[{t}.tag] = {x}",
@@ -334,10 +334,10 @@ NAMED = Kind(
     numbers=("sum({v}.values())", "{v}.get({t}.tag, {y})", "sum([{f} * len({e}) for {e}, {f} in {v}.items()])"),
     integers=("len({v})", 'len("".join({v}))'),
     conditions=("{t}.tag in {v}", '"b" in {v}'),
-    loops=(Loop("for {e}, {f} in {v}.items():", {"e": "text", "f": NUMBER}),),
+    loops=(ContainerLoop("for {e}, {f} in {v}.items():", {"e": "text", "f": NUMBER}),),
     fails=("{v}[{t}.tag]",),
 )
-SPANS = Kind(
+SPANS = ContainerKind(
     made=("{{}}", "{{(0, 1): {x}}}", "{{({e}.n, {f}): {y} for {f}, {e} in enumerate({t}.kids)}}"),
     changes=(
         "{v}[{k} % 3, 1] = {x}",
@@ -351,10 +351,10 @@ SPANS = Kind(
         "sum([({e} - {g}) * {f} for ({e}, {g}), {f} in {v}.items()])",
     ),
     conditions=("({k} % 3, 1) in {v}",),
-    loops=(Loop("for ({e}, {g}), {f} in {v}.items():", {"e": INTEGER, "g": INTEGER, "f": NUMBER}),),
+    loops=(ContainerLoop("for ({e}, {g}), {f} in {v}.items():", {"e": INTEGER, "g": INTEGER, "f": NUMBER}),),
     fails=("{v}[0, 1]",),
 )
-SEEN = Kind(
+SEEN = ContainerKind(
     made=("set()", "{{{k} % 4, 2}}", "set({t}.ns)", "{{{e}.n for {e} in {t}.kids}}"),
     changes=(
         "{v}.add({k} % 4)",
@@ -367,16 +367,16 @@ SEEN = Kind(
     numbers=("len({v}) * {y}", "sum([{e} * 0.25 for {e} in sorted({v})])"),
     integers=("len({v})", "max({v}, default=0)"),
     conditions=("{k} % 4 in {v}", "{v} <= {w}"),
-    loops=(Loop("for {e} in sorted({v}):", {"e": INTEGER}, changes=True),),
+    loops=(ContainerLoop("for {e} in sorted({v}):", {"e": INTEGER}, changes=True),),
 )
-TALLY = Kind(
+TALLY = ContainerKind(
     made=("collections.defaultdict(float)", "collections.Counter({t}.ns)", "collections.Counter()"),
     changes=("{v}[{k} % 4] += {k} % 3", "for {e} in {t}.ns:\n    {v}[{e}] += 1", "{v}[{t}.n] += 1"),
     numbers=("sum({v}.values()) / 8", "{v}[{k} % 4] * {y}", "sum([{e} * {f} for {e}, {f} in {v}.items()]) / 8"),
     conditions=("{k} % 4 in {v}",),
-    loops=(Loop("for {e} in {v}:", {"e": INTEGER}),),
+    loops=(ContainerLoop("for {e} in {v}:", {"e": INTEGER}),),
 )
-CELL = Kind(
+CELL = ContainerKind(
     made=("Cell({x}, {k} % 5)", "Cell({y})", "Cell({x}, 1, Cell({y}))"),
     changes=(
         "{v}.value = jnp.tanh({v}.value + {x})",
@@ -399,7 +399,7 @@ CELL = Kind(
     conditions=("{v}.next is None", "{v}.n > 1", "{v} is {w}"),
     fails=("1.0 / {v}.n",),
 )
-CELLS = Kind(
+CELLS = ContainerKind(
     made=("[Cell({x})]", "[]", "[{cell}, {cell}]", "[Cell({e}.x, {e}.n) for {e} in {t}.kids]"),
     changes=(
         "{v}.append(Cell({x}, {k} % 5))",
@@ -431,11 +431,11 @@ CELLS = Kind(
     integers=("len({v})", "sum([{e}.n for {e} in {v}]) % 7"),
     conditions=("len({v}) > 1", "any([{e}.n > 1 for {e} in {v}])"),
     loops=(
-        Loop("for {e} in {v}:", {"e": "cell"}),
-        Loop("for {f}, {e} in enumerate({v}):", {"e": "cell", "f": INTEGER}),
+        ContainerLoop("for {e} in {v}:", {"e": "cell"}),
+        ContainerLoop("for {f}, {e} in enumerate({v}):", {"e": "cell", "f": INTEGER}),
     ),
 )
-TEXT = Kind(
+TEXT = ContainerKind(
     made=("{t}.tag", "WORDS[{k} % 4]", '""', '"ab"', '"".join([{e}.tag for {e} in {t}.kids])', "str({k})"),
     changes=(
         "{v} = {v}[-3:] + {t}.tag",
@@ -469,13 +469,13 @@ TEXT = Kind(
         '({v} and {v}[-1] == "b")',
     ),
     loops=(
-        Loop("for {e} in {v}:", {"e": "text"}, changes=True),
-        Loop("for {f}, {e} in enumerate({v}):", {"e": "text", "f": INTEGER}),
+        ContainerLoop("for {e} in {v}:", {"e": "text"}, changes=True),
+        ContainerLoop("for {f}, {e} in enumerate({v}):", {"e": "text", "f": INTEGER}),
     ),
     fails=("ord({v}[0]) / 97", '{{"a": {x}, "b": {y}}}[{v}[:1]]'),
 )
 
-FEATURES: Mapping[str, Mapping[str, Kind]] = {
+FEATURES: Mapping[str, Mapping[str, ContainerKind]] = {
     "lists": {"numbers": NUMBERS, "integers": INTEGERS, "vectors": VECTORS, "pairs": PAIRS, "rows": ROWS},
     "inner": {"grown": GROWN},
     "queues": {"queue": QUEUE},

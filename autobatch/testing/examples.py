@@ -80,7 +80,7 @@ def examples_like(
     >>> find(trees, lambda t: t.right is not None and t.right.word > 2, settings=settings(database=None))
     Tree(word=0, left=None, right=Tree(word=3, left=None, right=None))
     """
-    reader = _Reader(dict(strategies or {}), dict(sizes or {}))
+    reader = _FormReader(dict(strategies or {}), dict(sizes or {}))
     form = reader.read(annotation, "the examples")
     reader.finish()
     if math.isinf(form.least):
@@ -92,7 +92,7 @@ def examples_like(
 
 
 @dataclass(eq=False)
-class Form:
+class ExampleForm:
     """What can stand in a place. `least`: the fewest objects that it is made of; `grows`: it may be made of more."""
 
     least: float = 0
@@ -100,37 +100,37 @@ class Form:
 
 
 @dataclass(eq=False)
-class Leaf(Form):
+class LeafForm(ExampleForm):
     strategy: st.SearchStrategy[Any] = field(default_factory=st.none)
 
 
 @dataclass(eq=False)
-class Items(Form):
-    element: Form = field(default_factory=Form)
+class ItemsForm(ExampleForm):
+    element: ExampleForm = field(default_factory=ExampleForm)
 
 
 @dataclass(eq=False)
-class Choice(Form):
-    options: list[Form] = field(default_factory=list)
+class ChoiceForm(ExampleForm):
+    options: list[ExampleForm] = field(default_factory=list)
 
 
 @dataclass(eq=False)
-class Fields(Form):
+class Fields(ExampleForm):
     """A tuple, dict or object: `make` builds it of its parts. `cls`: the class of an object."""
 
-    parts: dict[str, Form] = field(default_factory=dict)
+    parts: dict[str, ExampleForm] = field(default_factory=dict)
     make: Callable[[dict[str, Any]], Any] = dict
     cls: type | None = None
 
 
-class _Reader:
+class _FormReader:
     """Annotations -> forms. The fields of a class are read when all that stands before them has been."""
 
     def __init__(self, strategies: dict[Any, st.SearchStrategy[Any]], sizes: dict[str, int]) -> None:
         self.strategies, self.sizes = strategies, sizes
         self.classes: dict[type, Fields] = {}
         self.pending: list[Fields] = []
-        self.composed: list[Form] = []
+        self.composed: list[ExampleForm] = []
 
     def finish(self) -> None:
         """Read the fields of all classes; then find how many objects each form takes."""
@@ -140,7 +140,7 @@ class _Reader:
             for name, hint in annotated_fields(read.cls).items():
                 place = f"{read.cls.__qualname__}.{name}"
                 chosen = self.strategies.get(place)
-                read.parts[name] = self.read(hint, place) if chosen is None else Leaf(strategy=chosen)
+                read.parts[name] = self.read(hint, place) if chosen is None else LeafForm(strategy=chosen)
         for fact, of in (("least", _least), ("grows", _grows)):
             changes = True
             while changes:
@@ -149,25 +149,25 @@ class _Reader:
                 for form, x in zip(self.composed, found, strict=True):
                     setattr(form, fact, x)
 
-    def read(self, annotation: Any, place: str) -> Form:
+    def read(self, annotation: Any, place: str) -> ExampleForm:
         chosen = self.chosen(annotation)
         if chosen is not None:
-            return Leaf(strategy=chosen)
+            return LeafForm(strategy=chosen)
         origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
         if annotation is None:
-            return Leaf(strategy=st.none())
+            return LeafForm(strategy=st.none())
         if isinstance(annotation, jax.ShapeDtypeStruct):
-            return Leaf(strategy=_arrays(annotation.shape, partial(getattr, annotation, "dtype"), jnp.asarray))
+            return LeafForm(strategy=_arrays(annotation.shape, partial(getattr, annotation, "dtype"), jnp.asarray))
         if hasattr(annotation, "dim_str") and hasattr(annotation, "dtypes"):
-            return Leaf(strategy=self.jaxtyped(annotation, place))
+            return LeafForm(strategy=self.jaxtyped(annotation, place))
         if origin in (typing.Union, types.UnionType):
-            return self.composite(Choice(math.inf, [self.read(a, place) for a in arguments]))
+            return self.composite(ChoiceForm(math.inf, [self.read(a, place) for a in arguments]))
         if origin is typing.Annotated:
             return self.annotated(arguments[0], arguments[1:], place)
         if origin is typing.Literal:
-            return Leaf(strategy=st.sampled_from(arguments))
+            return LeafForm(strategy=st.sampled_from(arguments))
         if origin is list and arguments:
-            return self.composite(Items(0, self.read(arguments[0], f"the elements of {place}")))
+            return self.composite(ItemsForm(0, self.read(arguments[0], f"the elements of {place}")))
         if origin is tuple and arguments and Ellipsis not in arguments:
             parts = {str(k): self.read(a, f"{place}[{k}]") for k, a in enumerate(arguments)}
             return self.composite(Fields(math.inf, parts, lambda made: tuple(made.values())))
@@ -181,24 +181,24 @@ class _Reader:
         except TypeError:  # an annotation that cannot be hashed
             return None
 
-    def annotated(self, annotation: Any, metadata: Sequence[Any], place: str) -> Form:
+    def annotated(self, annotation: Any, metadata: Sequence[Any], place: str) -> ExampleForm:
         for said in metadata:
             if isinstance(said, st.SearchStrategy):
-                return Leaf(strategy=said)
+                return LeafForm(strategy=said)
             if isinstance(said, jax.ShapeDtypeStruct):
                 make = np.asarray if annotation is np.ndarray else jnp.asarray
-                return Leaf(strategy=_arrays(said.shape, partial(getattr, said, "dtype"), make))
+                return LeafForm(strategy=_arrays(said.shape, partial(getattr, said, "dtype"), make))
         return self.read(annotation, place)
 
-    def composite(self, form: Form) -> Form:
+    def composite(self, form: ExampleForm) -> ExampleForm:
         self.composed.append(form)
         return form
 
-    def read_class(self, cls: type, place: str) -> Form:
+    def read_class(self, cls: type, place: str) -> ExampleForm:
         if cls in _LEAVES:
-            return Leaf(strategy=_LEAVES[cls])
+            return LeafForm(strategy=_LEAVES[cls])
         if issubclass(cls, enum.Enum):
-            return Leaf(strategy=st.sampled_from(cls))
+            return LeafForm(strategy=st.sampled_from(cls))
         if typing.is_typeddict(cls):
             return self.of_class(cls, dict)
         if category(cls) is Category.ARRAY:
@@ -208,14 +208,16 @@ class _Reader:
             )
         members = [] if cls.__module__ == "builtins" or category(cls) is Category.REFUSED else concrete_classes(cls)
         forms = [self.of_class(m, _maker(m)) for m in members if annotated_fields(m)]
-        forms += [Leaf(strategy=s) for m in members if (s := self.chosen(m)) is not None and not annotated_fields(m)]
+        forms += [
+            LeafForm(strategy=s) for m in members if (s := self.chosen(m)) is not None and not annotated_fields(m)
+        ]
         if not forms:
             raise BatchError(f"the annotation {_words(cls)} of {place} does not say its fields; {_CURE}")
-        return forms[0] if len(forms) == 1 else self.composite(Choice(math.inf, forms))
+        return forms[0] if len(forms) == 1 else self.composite(ChoiceForm(math.inf, forms))
 
-    def of_class(self, cls: type, make: Callable[[dict[str, Any]], Any]) -> Form:
+    def of_class(self, cls: type, make: Callable[[dict[str, Any]], Any]) -> ExampleForm:
         if (chosen := self.chosen(cls)) is not None:
-            return Leaf(strategy=chosen)
+            return LeafForm(strategy=chosen)
         if cls not in self.classes:
             self.classes[cls] = Fields(math.inf, {}, make, cls)
             self.pending.append(self.classes[cls])
@@ -237,9 +239,9 @@ class _Reader:
         return _arrays(tuple(shape), lambda: _one_dtype(annotation.dtypes), make)
 
 
-def _least(form: Form) -> float:
+def _least(form: ExampleForm) -> float:
     match form:
-        case Choice(options=options):
+        case ChoiceForm(options=options):
             return min(option.least for option in options)
         case Fields(parts=parts, cls=cls):
             return sum(part.least for part in parts.values()) + (cls is not None)
@@ -247,13 +249,13 @@ def _least(form: Form) -> float:
             return form.least
 
 
-def _grows(form: Form) -> bool:
+def _grows(form: ExampleForm) -> bool:
     match form:
-        case Choice(options=options, least=least):
+        case ChoiceForm(options=options, least=least):
             return any(option.grows or option.least > least for option in options)
         case Fields(parts=parts):
             return any(part.grows for part in parts.values())
-        case Items(element=element):
+        case ItemsForm(element=element):
             return element.grows or element.least > 0
         case _:
             return False
@@ -315,7 +317,7 @@ def _one_dtype(names: Any) -> Any:
 
 
 @st.composite
-def _drawn(draw: Any, form: Form, spare: int, shared: bool) -> Any:
+def _drawn(draw: Any, form: ExampleForm, spare: int, shared: bool) -> Any:
     return _Drawing(draw, shared).of(form, spare)
 
 
@@ -326,15 +328,15 @@ class _Drawing:
         self.draw, self.shared = draw, shared
         self.made: dict[type, list[Any]] = {}
 
-    def of(self, form: Form, spare: int) -> Any:
+    def of(self, form: ExampleForm, spare: int) -> Any:
         match form:
-            case Leaf(strategy=strategy):
+            case LeafForm(strategy=strategy):
                 return self.draw(strategy)
-            case Choice(options=options, least=least):
+            case ChoiceForm(options=options, least=least):
                 options = sorted((o for o in options if o.least - least <= spare), key=lambda o: o.least)
                 chosen = options[self.draw(st.integers(0, len(options) - 1))]
                 return self.of(chosen, spare - int(chosen.least - least))
-            case Items(element=element):
+            case ItemsForm(element=element):
                 return self.items(element, spare)
             case Fields(parts=parts, make=make, cls=cls):
                 known = self.made.setdefault(cls, []) if cls is not None else []
@@ -346,7 +348,7 @@ class _Drawing:
                 return made
         raise AssertionError(form)
 
-    def items(self, element: Form, spare: int) -> list[Any]:
+    def items(self, element: ExampleForm, spare: int) -> list[Any]:
         if math.isinf(element.least):
             return []
         least = int(element.least)
@@ -354,7 +356,7 @@ class _Drawing:
         count = self.draw(st.integers(0, most))
         return self.several([element] * count, spare - count * least)
 
-    def several(self, forms: Sequence[Form], spare: int) -> list[Any]:
+    def several(self, forms: Sequence[ExampleForm], spare: int) -> list[Any]:
         """Parts side by side, which share the objects that there are to spend."""
         made: list[Any] = []
         hungry = sum(form.grows for form in forms)

@@ -13,8 +13,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from autobatch.testing.containers import FEATURES, KINDS
-from autobatch.testing.statements import Lines, Writer
-from autobatch.testing.writing import COUNT, INTEGER, NUMBER, Scope
+from autobatch.testing.statements import Lines, StatementWriter
+from autobatch.testing.writing import COUNT, INTEGER, NUMBER, DrawnScope
 
 HEADER = """
 import collections
@@ -63,7 +63,7 @@ _HIDDEN = {"numbers": {"rows", "grown"}, "rows": {"numbers"}}
 """What may hold a container that a loop walks through, under another name: nothing is changed there meanwhile."""
 
 
-class _Names(dict[str, str]):
+class _DrawnNames(dict[str, str]):
     """What stands for a name in braces: drawn where it is first met, then the same."""
 
     def __init__(self, draw: Callable[[str], str], **known: str) -> None:
@@ -75,7 +75,7 @@ class _Names(dict[str, str]):
         return self[field]
 
 
-class MemoryWriter(Writer):
+class MemoryWriter(StatementWriter):
     """Draws programs that make containers. `features`: of which kinds (`FEATURES`). `free`: those that code may change
     where computed numbers decide that it runs."""
 
@@ -95,7 +95,7 @@ class MemoryWriter(Writer):
 
     # ---- statements
 
-    def statement(self, s: Scope, depth: int) -> Lines:
+    def statement(self, s: DrawnScope, depth: int) -> Lines:
         held = self.held(s)
         if not held and not s.loops and not s.masked and self.chance(2):
             return self.made(s, depth)
@@ -105,7 +105,7 @@ class MemoryWriter(Writer):
             return found
         return super().statement(s, depth)
 
-    def statements(self, s: Scope, count: int, depth: int) -> Lines:
+    def statements(self, s: DrawnScope, count: int, depth: int) -> Lines:
         """At least one container, where a function begins."""
         lines: list[str] = []
         if not self.held(s) and not s.loops and not s.masked and len(s.nodes) == 1:
@@ -113,35 +113,35 @@ class MemoryWriter(Writer):
         more, s = super().statements(s, count + bool(lines), depth)
         return lines + more, s
 
-    def held(self, s: Scope) -> list[str]:
+    def held(self, s: DrawnScope) -> list[str]:
         """The containers that code may change here."""
         return [v for v, kind in s.variables.items() if kind in KINDS and (kind in self.free or not s.masked)]
 
-    def made(self, s: Scope, depth: int) -> Lines:
+    def made(self, s: DrawnScope, depth: int) -> Lines:
         kind = self.pick(self.kinds)
         name = self.fresh(kind)
         return [f"{name} = {self.row(KINDS[kind].made, s)}"], s.with_(name, kind)
 
-    def changed(self, s: Scope, depth: int) -> Lines:
+    def changed(self, s: DrawnScope, depth: int) -> Lines:
         name = self.pick(self.held(s))
         kind = KINDS[s.variables[name]]
         return self.row(kind.changes + (kind.computed if self.numeric else ()), s, name).split("\n"), s
 
-    def read(self, s: Scope, depth: int) -> Lines:
+    def read(self, s: DrawnScope, depth: int) -> Lines:
         """A variable becomes what a container says; perhaps an example fails there."""
         name, target = self.pick(self.held(s)), self.pick(s.of(NUMBER))
         kind = KINDS[s.variables[name]]
         forms = kind.fails if kind.fails and self.chance(8) else kind.numbers
         return [f"{target} = jnp.tanh({target} + {self.row(forms or ('0.5',), s, name)})"], s
 
-    def walked(self, s: Scope, depth: int) -> Lines:
+    def walked(self, s: DrawnScope, depth: int) -> Lines:
         """A loop over a container."""
         name = self.pick(self.held(s))
         kind = s.variables[name]
         if not KINDS[kind].loops or s.loops > 1:
             return self.changed(s, depth)
         loop = self.pick(KINDS[kind].loops)
-        names = _Names(partial(self.drawn, s, name, 1), v=name)
+        names = _DrawnNames(partial(self.drawn, s, name, 1), v=name)
         head = loop.head.format_map(names)
         computed = self.numeric and kind in self.free
         hidden = {kind} | _HIDDEN.get(kind, set())
@@ -151,7 +151,7 @@ class MemoryWriter(Writer):
             inner = inner.with_(names[field], COUNT if of == INTEGER and computed else of)
         return self.body(head, s, inner, depth)
 
-    def guarded(self, s: Scope, depth: int) -> Lines:
+    def guarded(self, s: DrawnScope, depth: int) -> Lines:
         """Changes behind a condition that a container decides."""
         name = self.pick(self.held(s))
         conditions = KINDS[s.variables[name]].conditions
@@ -163,7 +163,7 @@ class MemoryWriter(Writer):
             lines += ["else:", *self.block(s.under(computed), depth)]
         return lines, s
 
-    def results(self, s: Scope) -> list[str]:
+    def results(self, s: DrawnScope) -> list[str]:
         """Containers as results, in programs where structure decides how many elements they have."""
         if self.numeric or not self.chance(3):
             return []
@@ -171,25 +171,25 @@ class MemoryWriter(Writer):
 
     # ---- expressions that read containers
 
-    def number(self, s: Scope, depth: int = 2) -> str:
+    def number(self, s: DrawnScope, depth: int = 2) -> str:
         return self.of_containers("numbers", s, depth) or super().number(s, depth)
 
-    def vector(self, s: Scope, depth: int = 2) -> str:
+    def vector(self, s: DrawnScope, depth: int = 2) -> str:
         return self.of_containers("vectors", s, depth) or super().vector(s, depth)
 
-    def integer(self, s: Scope, depth: int = 2) -> str:
+    def integer(self, s: DrawnScope, depth: int = 2) -> str:
         return self.of_containers("integers", s, depth, structural=True) or super().integer(s, depth)
 
-    def count(self, s: Scope, depth: int = 2) -> str:
+    def count(self, s: DrawnScope, depth: int = 2) -> str:
         return self.of_containers("integers", s, depth) or super().count(s, depth)
 
-    def structural(self, s: Scope, depth: int = 1) -> str:
+    def structural(self, s: DrawnScope, depth: int = 1) -> str:
         return self.of_containers("conditions", s, depth, structural=True) or super().structural(s, depth)
 
-    def computed(self, s: Scope, depth: int) -> str:
+    def computed(self, s: DrawnScope, depth: int) -> str:
         return self.of_containers("conditions", s, depth) or super().computed(s, depth)
 
-    def of_containers(self, forms: str, s: Scope, depth: int, structural: bool = False) -> str:
+    def of_containers(self, forms: str, s: DrawnScope, depth: int, structural: bool = False) -> str:
         """Sometimes an expression that reads a container; structural ones read those that structure decides alone."""
         decided = self.free if structural and self.numeric else set()
         held = [
@@ -204,11 +204,11 @@ class MemoryWriter(Writer):
 
     # ---- rows of the tables
 
-    def row(self, rows: tuple[str, ...], s: Scope, name: str = "", depth: int = 1) -> str:
+    def row(self, rows: tuple[str, ...], s: DrawnScope, name: str = "", depth: int = 1) -> str:
         """One of them, its names filled in by expressions so deep."""
-        return self.pick(rows).format_map(_Names(partial(self.drawn, s, name, depth), v=name))
+        return self.pick(rows).format_map(_DrawnNames(partial(self.drawn, s, name, depth), v=name))
 
-    def drawn(self, s: Scope, name: str, depth: int, field: str) -> str:
+    def drawn(self, s: DrawnScope, name: str, depth: int, field: str) -> str:
         if field.startswith("its_"):
             return self.pick(s.of(field.removeprefix("its_")) or [self.fresh(field)])
         if field in KINDS:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from autobatch.api.batched import Batched
 from autobatch.testing.constructs import CONSTRUCTS, SPECIAL, ConstructWriter
 from autobatch.testing.memory import MemoryWriter
-from autobatch.testing.statements import Writer
+from autobatch.testing.statements import StatementWriter
 
 _FLOATS = st.floats(-2, 2, allow_subnormal=False).map(lambda x: round(x, 6))
 
@@ -125,7 +125,7 @@ def programs(
         writer = (
             MemoryWriter(draw, of_numbers, recursion, small, memory, computed)
             if memory
-            else Writer(draw, of_numbers, recursion, small)
+            else StatementWriter(draw, of_numbers, recursion, small)
         )
         writer.numbers = numbers
         return Program(writer.program())

@@ -65,7 +65,7 @@ class Plain:
 
 
 @dataclass(frozen=True)
-class Found:
+class BatchOutcome:
     """What a batch gave: a result for each example, and the kind of exception of those that failed (empty where it is
     not known). `pulled`: the derivatives by the shared arguments and by each example."""
 
@@ -138,13 +138,15 @@ class Subject:
     def mismatches(self, way: Way, plain: Sequence[Plain], examples: list[Any]) -> Iterator[Mismatch]:
         yield from self.compared(way, self.found(way, plain, examples), plain, examples)
 
-    def found(self, way: Way, plain: Sequence[Plain], examples: list[Any]) -> Found:
+    def found(self, way: Way, plain: Sequence[Plain], examples: list[Any]) -> BatchOutcome:
         fails = any(p.error is not None for p in plain)
         # by the option: what `f` compiles for other calls with it is compiled once
         function = self.function.with_settings(backend="auto", out_axes=0, on_error="mask" if fails else "raise")
         return self.inside_jit(function, examples) if way.jit else self.outside(function, examples)
 
-    def compared(self, way: Way, found: Found, plain: Sequence[Plain], examples: list[Any]) -> Iterator[Mismatch]:
+    def compared(
+        self, way: Way, found: BatchOutcome, plain: Sequence[Plain], examples: list[Any]
+    ) -> Iterator[Mismatch]:
         yield from (Mismatch(way, k, d) for k, d in self.of_failures(found, plain))
         for k, (p, row) in enumerate(zip(plain, found.rows, strict=True)):
             if p.error is None:
@@ -177,14 +179,14 @@ class Subject:
         subject.known = {}
         return subject
 
-    def of_failures(self, found: Found, plain: Sequence[Plain]) -> Iterator[tuple[int, Difference]]:
+    def of_failures(self, found: BatchOutcome, plain: Sequence[Plain]) -> Iterator[tuple[int, Difference]]:
         for k, p in enumerate(plain):
             ours, theirs = found.failed.get(k), type(p.error).__name__ if p.error is not None else None
             if (ours is None) != (theirs is None) or (ours and ours != theirs):
                 words = f"{'no failure' if ours is None else ours or 'a failure'}, not {theirs or 'a result'}"
                 yield k, Difference("failure", ours, p.error, words + (f" ({p.error})" if p.error else ""))
 
-    def outside(self, function: Batched[..., Any], examples: list[Any]) -> Found:
+    def outside(self, function: Batched[..., Any], examples: list[Any]) -> BatchOutcome:
         """A call outside `jax.jit`, by lists."""
         args = self.arguments(self.shared, self.columns(examples))
         masks = function.settings.on_error == "mask"
@@ -192,22 +194,22 @@ class Subject:
             result = function(*args)
         except ExampleError as error:  # of all examples, or of some that plain Python has results of
             failed = {f.index: f.kind for f in error.failures}
-            return Found([None] * len(examples), failed)
+            return BatchOutcome([None] * len(examples), failed)
         result, failures = result if masks else (result, ())
         failed = {f.index: f.kind for f in failures}
         rows = _rows(result, len(examples))
         if not self.has_derivatives(rows, examples):
-            return Found(rows, failed)
+            return BatchOutcome(rows, failed)
         _, pull = vjp(function, *args)
-        return Found(rows, failed, self.entries(pull(_weights(rows))))
+        return BatchOutcome(rows, failed, self.entries(pull(_weights(rows))))
 
-    def inside_jit(self, function: Batched[..., Any], examples: list[Any]) -> Found:
+    def inside_jit(self, function: Batched[..., Any], examples: list[Any]) -> BatchOutcome:
         """A call inside `jax.jit`: the examples are packed, their floats and the shared ones are traced."""
         masks = function.settings.on_error == "mask"
         try:
             data = function.pack(*self.columns(examples))
         except ExampleError as error:
-            return Found([None] * len(examples), {f.index: f.kind for f in error.failures})
+            return BatchOutcome([None] * len(examples), {f.index: f.kind for f in error.failures})
 
         def call(given: Any, packed: Any) -> tuple[Any, Any]:
             args = self.arguments(
@@ -223,7 +225,7 @@ class Subject:
             failed = dict.fromkeys(jnp.flatnonzero(result[1].failed).tolist(), "")
         rows = _rows(result[0] if masks else result, len(examples))
         if not self.has_derivatives(rows, examples):
-            return Found(rows, failed)
+            return BatchOutcome(rows, failed)
         weights = fit_examples(result[0] if masks else result, _weights(rows), len(rows), "the weights of results")
         cotangents = derivative_of(result, iter(weights))
 
@@ -231,7 +233,7 @@ class Subject:
             f, args = call(given, packed)
             return vjp(f, *args)[1](cotangents)
 
-        return Found(rows, failed, self.entries(jax.jit(pulled)(parameters, data)))
+        return BatchOutcome(rows, failed, self.entries(jax.jit(pulled)(parameters, data)))
 
     def columns(self, examples: list[Any]) -> list[Any]:
         """The batched arguments: a list of examples each."""
@@ -252,7 +254,7 @@ class Subject:
         return bool(self.grads and any(map(floats, rows)) and any(map(floats, (self.shared, *examples))))
 
     def of_derivatives(
-        self, found: Found, plain: Sequence[Plain], examples: list[Any]
+        self, found: BatchOutcome, plain: Sequence[Plain], examples: list[Any]
     ) -> Iterator[tuple[int | None, Difference]]:
         assert found.pulled is not None
         cotangents: list[Cotangents | None] = [

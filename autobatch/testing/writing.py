@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Scope:
+class DrawnScope:
     """Variables by kind, nodes that are not None, how deep in loops code stands, whether it may return early, and
     whether computed numbers decide that it runs: there no integer is assigned that code outside reads."""
 
@@ -34,19 +34,19 @@ class Scope:
         """The variables of a kind."""
         return [name for name, k in self.variables.items() if k == kind]
 
-    def with_(self, name: str, kind: str) -> Scope:
+    def with_(self, name: str, kind: str) -> DrawnScope:
         """The scope with one more variable."""
         return replace(self, variables={**self.variables, name: kind})
 
-    def node(self, name: str) -> Scope:
+    def node(self, name: str) -> DrawnScope:
         """The scope with one more node."""
         return replace(self, nodes=(*self.nodes, name))
 
-    def inside(self) -> Scope:
+    def inside(self) -> DrawnScope:
         """The scope of a loop's body."""
         return replace(self, loops=self.loops + 1)
 
-    def under(self, computed: bool) -> Scope:
+    def under(self, computed: bool) -> DrawnScope:
         """The scope of code behind a condition, which may be one on computed numbers."""
         return replace(self, masked=self.masked or computed)
 
@@ -77,7 +77,7 @@ class Expressions:
         self.names += 1
         return f"{prefix}{self.names}"
 
-    def number(self, s: Scope, depth: int = 2) -> str:
+    def number(self, s: DrawnScope, depth: int = 2) -> str:
         """A float: of the data, a parameter, or computed."""
         t = self.pick(s.nodes)
         simple = [*s.of(NUMBER), f"{t}.x", 'p["w"]', "0.5", 'p["b"][1]', f"{t}.x // 0.5"]
@@ -108,7 +108,7 @@ class Expressions:
         ]
         return self.pick(forms)()
 
-    def vector(self, s: Scope, depth: int = 2) -> str:
+    def vector(self, s: DrawnScope, depth: int = 2) -> str:
         """Three floats."""
         t = self.pick(s.nodes)
         simple = [*s.of(VECTOR), 'p["b"]', f"{t}.v", f'p["W"][{t}.n % 3]', f'p["W"] @ p["W"][{t}.n % 3]']
@@ -128,7 +128,7 @@ class Expressions:
         ]
         return self.pick(forms)()
 
-    def integer(self, s: Scope, depth: int = 2) -> str:
+    def integer(self, s: DrawnScope, depth: int = 2) -> str:
         """An integer that depends on structure alone."""
         t = self.pick(s.nodes)
         simple = [*s.of(INTEGER), f"{t}.n", "1", "2", f"len({t}.kids)", f"len({t}.xs)", f"size({t})", f"int({t}.x)"]
@@ -149,17 +149,17 @@ class Expressions:
         ]
         return self.pick(forms)()
 
-    def boolean(self, s: Scope, depth: int = 1) -> str:
+    def boolean(self, s: DrawnScope, depth: int = 1) -> str:
         """A condition; with `numeric`, perhaps on computed numbers."""
         return self.condition(s, depth)[0]
 
-    def condition(self, s: Scope, depth: int = 1) -> tuple[str, bool]:
+    def condition(self, s: DrawnScope, depth: int = 1) -> tuple[str, bool]:
         """A condition, and whether it is one on computed numbers."""
         if self.numeric and self.chance(2):
             return self.computed(s, depth), True
         return self.structural(s, depth), False
 
-    def computed(self, s: Scope, depth: int) -> str:
+    def computed(self, s: DrawnScope, depth: int) -> str:
         """A condition on computed numbers. Thresholds that no draw meets exactly: there is one slope on each side."""
         x = self.number(s, min(depth, 1))
         simple = [f"{x} > 0.1037", f"{x} < -0.3071", f"({self.vector(s, 0)}).sum() > 0.2113"]
@@ -175,7 +175,7 @@ class Expressions:
         ]
         return self.pick(forms)()
 
-    def structural(self, s: Scope, depth: int = 1) -> str:
+    def structural(self, s: DrawnScope, depth: int = 1) -> str:
         """A condition that depends on structure alone."""
         t = self.pick(s.nodes)
         simple = [f"{t}.x > 0.25", f'{t}.tag == "a"', f"{t}.next is None", f"len({t}.kids) > 1", f"{t}.n % 2 == 0"]
@@ -196,17 +196,17 @@ class Expressions:
         ]
         return self.pick(forms)()
 
-    def value(self, kind: str, s: Scope, depth: int | None = None) -> str:
+    def value(self, kind: str, s: DrawnScope, depth: int | None = None) -> str:
         """An expression of a kind."""
         of_kind = {NUMBER: self.number, VECTOR: self.vector, INTEGER: self.integer, COUNT: self.count}[kind]
         return of_kind(s, self.deepest if depth is None else depth)
 
-    def count(self, s: Scope, depth: int = 2) -> str:
+    def count(self, s: DrawnScope, depth: int = 2) -> str:
         """An integer that depends on computed numbers."""
         x, i = self.number(s, min(depth, 1)), self.integer(s, 0)
         return self.pick([*s.of(COUNT), f"int(abs({x}) * 2.9)", f"({i} if {self.computed(s, 0)} else 1)"])
 
-    def bounded(self, kind: str, s: Scope, old: str = "") -> str:
+    def bounded(self, kind: str, s: DrawnScope, old: str = "") -> str:
         """A value that may be assigned again and again without growing; mostly one that depends on `old`."""
         text = self.value(kind, s)
         if old and not self.chance(4):

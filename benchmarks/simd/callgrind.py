@@ -21,8 +21,8 @@ import numpy as np
 
 import autobatch as ab
 from autobatch.backends.llvm.targets import AVX2
-from autobatch.backends.llvm.whole.objects import Object, object_of
-from autobatch.backends.llvm.whole.running import Form, as_read, words_dtype, words_shape
+from autobatch.backends.llvm.whole.objects import ObjectFile, object_of
+from autobatch.backends.llvm.whole.running import ArrayForm, as_read, words_dtype, words_shape
 from benchmarks.simd.kernels import KERNELS, Kernel
 from benchmarks.simd.peers import SOURCES, MissingError
 
@@ -72,9 +72,9 @@ def plain(function: str, kernel: Kernel) -> Call:
     return Call(function, arrays, f"void {function}({parameters});", f"{function}({kernel.count}, {names});")
 
 
-def ours(made: Object, operands: Sequence[Any], rows: int) -> Call:
+def ours(made: ObjectFile, operands: Sequence[Any], rows: int) -> Call:
     """Our object."""
-    given = [np.array(as_read(x, Form.of(o), rows)) for x, o in zip(operands, made.operands, strict=True)]
+    given = [np.array(as_read(x, ArrayForm.of(o), rows)) for x, o in zip(operands, made.operands, strict=True)]
     written = [np.zeros((rows, *words_shape(r)), words_dtype(r)) for r in made.results]
     arrays = [*given, *written, np.zeros(made.scratch + 64, np.uint8)]
     names = ", ".join(f"a{k}" for k in range(len(arrays)))

@@ -11,11 +11,11 @@ import numpy as np
 
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.lanes.expand import of_jaxpr
-from autobatch.backends.llvm.lanes.ops import Leaves
+from autobatch.backends.llvm.lanes.ops import LeafOperations
 from autobatch.backends.llvm.lanes.tensors import registers
-from autobatch.backends.llvm.lanes.writer import Number, Writer
+from autobatch.backends.llvm.lanes.writer import LaneValue, LaneWriter
 from autobatch.backends.llvm.outside import library
-from autobatch.backends.llvm.text import Function
+from autobatch.backends.llvm.text import LlvmFunction
 from autobatch.ir.types import Array
 
 BLOCK = 64
@@ -47,12 +47,12 @@ def written(function: Callable[..., Any], dtype: str, count: int, lanes: int) ->
     """A module with a loop over arrays: `run(out, rows, x0, ...)`, and its name."""
     with jax.enable_x64(True):
         equations = of_jaxpr(jax.make_jaxpr(function)(*[np.ones((), dtype)] * count), [Array(dtype, ())] * count)
-        f = Function(f"void @run(ptr %out, ptr %rows, {', '.join(f'ptr %x{k}' for k in range(count))}) nounwind")
-        w, size = Writer(f, lanes), SIZES[dtype]
-        leaves, of = Leaves(w, _no_constants), w.type_of(dtype)
+        f = LlvmFunction(f"void @run(ptr %out, ptr %rows, {', '.join(f'ptr %x{k}' for k in range(count))}) nounwind")
+        w, size = LaneWriter(f, lanes), SIZES[dtype]
+        leaves, of = LeafOperations(w, _no_constants), w.type_of(dtype)
         with f.loop(0, f.load("i64", "%rows"), lanes) as first:
             begin = f.mul(first, size)
-            xs = [Number(f.load(of, f"%x{k}", begin, size), dtype) for k in range(count)]
+            xs = [LaneValue(f.load(of, f"%x{k}", begin, size), dtype) for k in range(count)]
             (found,) = leaves.expansion(equations, [registers(w, dtype, (), [(x,)]) for x in xs])
             place = f.at("%out", begin)
             f.do(f"store {of} {w.spread(found.one(())).text}, ptr {place}, align {size}")

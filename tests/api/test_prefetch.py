@@ -12,7 +12,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.call.batches.prefetch import Prefetched
-from autobatch.call.specialise import Program
+from autobatch.call.specialise import SpecialisedProgram
 from autobatch.options import current
 from tests.api.nodes import chain, close, params, total
 
@@ -57,8 +57,10 @@ def test_tables_are_bound_and_moved_by_the_thread(monkeypatch):
     function = ab.batched(total.__wrapped__, in_axes=(None, 0))  # no programs of other tests
     data = function.pack([chain(n % 5 + 1) for n in range(40)])
     expected = np.asarray(function(params(), data))
-    binders, bind = [], Program.bind
-    monkeypatch.setattr(Program, "bind", lambda *a: (binders.append(threading.current_thread().name), bind(*a))[1])
+    binders, bind = [], SpecialisedProgram.bind
+    monkeypatch.setattr(
+        SpecialisedProgram, "bind", lambda *a: (binders.append(threading.current_thread().name), bind(*a))[1]
+    )
     loader = ab.Loader(data, 8, device=jax.devices()[0])
     step = jax.jit(function)
     for batch in loader:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.backends.interface import Cost, Declined, Function, Load, Place, Work
+from autobatch.backends.interface import Cost, Declined, Load, Placement, WholeFunction, Work
 from autobatch.backends.llvm.whole.region import WIDEST
 from autobatch.call.prepared import Prepared
 from autobatch.compiler import choice
@@ -44,7 +44,7 @@ def source(name: str, call: Prepared) -> Any:
     if name not in FUNCTIONS:
         return compiled.rows
     whole = compiled.native.whole
-    return Function(whole.module, whole.fails, whole.inputs)
+    return WholeFunction(whole.module, whole.fails, whole.inputs)
 
 
 def test_the_table_has_all_that_users_may_ask_for():
@@ -82,7 +82,7 @@ class TestCode:
             assert ".entry" in code.text
             return
         if name in FUNCTIONS:
-            (found, *_), failed = code.run([W, X], len(X), Place())
+            (found, *_), failed = code.run([W, X], len(X), Placement())
             assert not failed
         else:
             ready = call.ready
@@ -99,7 +99,7 @@ class TestCode:
             if name == "cuda":
                 assert ".entry" in made.text
                 return
-            (found, *_), _ = made.run([W, X, np.ones(len(X), np.float32)], len(X), Place())
+            (found, *_), _ = made.run([W, X, np.ones(len(X), np.float32)], len(X), Placement())
         else:
             ready = call.ready
             arrays, pull = code.gradient([W], ready.tables, ready.signature, plan=ready.plan)
@@ -111,6 +111,6 @@ class TestCode:
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_what_is_declined_says_why(name):
     small = prepared("xla", lambda w, x: jnp.ones(WIDEST + 1) * x, W, X)
-    found = choice.BACKENDS[name].accepts(Function(small.program.compiled.example, False))
+    found = choice.BACKENDS[name].accepts(WholeFunction(small.program.compiled.example, False))
     assert isinstance(found, Declined)
     assert f"{WIDEST + 1:,} numbers" in found.error.message and f"'{name}'" in found.error.message

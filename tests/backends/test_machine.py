@@ -13,11 +13,11 @@ import pytest
 import autobatch as ab
 from autobatch.backends.xla import machine as machines
 from autobatch.backends.xla import measure as measuring
-from autobatch.passes.schedule.costs import TYPICAL, Machine
+from autobatch.passes.schedule.costs import TYPICAL, MachineCosts
 from tests.passes.frames.programs import parameters, tree_lstm
 from tests.properties.strategies import Node
 
-MADE = Machine(1.5, 0.25, 0.0002, 12.0, ((4, 50.0), (64, 100.0)))
+MADE = MachineCosts(1.5, 0.25, 0.0002, 12.0, ((4, 50.0), (64, 100.0)))
 
 
 @pytest.fixture
@@ -216,8 +216,8 @@ def perfect(depth, x=0.5):
 
 TREES = [perfect(depth) for depth in (5, 3, 0, 4)]
 MACHINES = {
-    "wide windows only": Machine(1e6, 1.0, 1e-4, 4.0, ((8, 100.0),)),
-    "narrow windows only": Machine(1e-6, 1e-6, 1.0, 4.0, ((1, 100.0),)),
+    "wide windows only": MachineCosts(1e6, 1.0, 1e-4, 4.0, ((8, 100.0),)),
+    "narrow windows only": MachineCosts(1e-6, 1e-6, 1.0, 4.0, ((1, 100.0),)),
 }
 
 

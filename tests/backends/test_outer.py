@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 import autobatch as ab
 from autobatch.backends.xla.products import build, operation
 from autobatch.backends.xla.products.choice import MANY, choose_outer
-from autobatch.backends.xla.products.kernel import Kernel
+from autobatch.backends.xla.products.kernel import ProductKernel
 from tests.backends.test_products import CANARY, KERNELS, TOLERANCE, Frame, drawn, handler, product, trees
 from tests.passes.frames.programs import parameters, tree_lstm
 
 OUTER = [dataclasses.replace(k, operation="outer") for k in KERNELS]
 
 
-def summed(call, kernel: Kernel, sources, g, count, room):
+def summed(call, kernel: ProductKernel, sources, g, count, room):
     """The sum by the kernel. Everything around its result and its scratch memory is checked or poison."""
     k, n = sum(x.shape[1] for x, _ in sources), g.shape[1]
     columns = -(-k // kernel.vectors.rows) * kernel.vectors.rows

@@ -23,7 +23,7 @@ from autobatch.backends.llvm.machine_code import UnavailableError
 from autobatch.backends.xla.products import build, operation
 from autobatch.backends.xla.products.choice import LEAST, MANY, choose
 from autobatch.backends.xla.products.handler import module
-from autobatch.backends.xla.products.kernel import AVX2, AVX512, CHUNK, Kernel
+from autobatch.backends.xla.products.kernel import AVX2, AVX512, CHUNK, ProductKernel
 from autobatch.common import cache_files
 from autobatch.options import OptionError
 from autobatch.passes.schedule.contractions import row_product
@@ -35,14 +35,14 @@ except UnavailableError as error:
     pytest.skip(str(error), allow_module_level=True)
 
 VECTORS = [AVX2] + ([AVX512] if HOST.bits == 512 else [])
-KERNELS = [Kernel(dtype, vectors) for vectors in VECTORS for dtype in ("float32", "float64")]
+KERNELS = [ProductKernel(dtype, vectors) for vectors in VECTORS for dtype in ("float32", "float64")]
 TOLERANCE = {"float32": 1e-5, "float64": 1e-12}
 CANARY = 1e30
 
 Words = ctypes.c_int64
 
 
-def handler(kernel: Kernel):
+def handler(kernel: ProductKernel):
     return ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(build.load(kernel)[1])
 
 
@@ -69,7 +69,7 @@ class Frame:
         return self.words([48, 0, 11, x.ctypes.data, x.ndim, self.words([*x.shape, 0])])
 
 
-def packed(w: np.ndarray, kernel: Kernel) -> np.ndarray:
+def packed(w: np.ndarray, kernel: ProductKernel) -> np.ndarray:
     """In panels; what is past the last column is never seen, whatever it is."""
     k, n = w.shape
     panels = -(-n // kernel.panel)
@@ -79,7 +79,7 @@ def packed(w: np.ndarray, kernel: Kernel) -> np.ndarray:
     return out
 
 
-def multiplied(call, kernel: Kernel, sources, w, tile: int, count: int | None = None) -> np.ndarray:
+def multiplied(call, kernel: ProductKernel, sources, w, tile: int, count: int | None = None) -> np.ndarray:
     """The product by the kernel. Everything around its operands and its result is checked or poison."""
     m = next(len(x) if index is None else len(index) for x, index in sources)
     n = w.shape[1]
@@ -170,7 +170,7 @@ def test_matrices_in_panels(kernel, turned, data):
     wanted = np.nan_to_num(packed(whole.T if turned else whole, kernel))
     guarded = np.full(wanted.size + 128, CANARY, kernel.dtype)
     out = guarded[64:-64].reshape(wanted.shape)
-    call = handler(Kernel(kernel.dtype, kernel.vectors, "pack"))
+    call = handler(ProductKernel(kernel.dtype, kernel.vectors, "pack"))
     assert call(Frame([np.zeros(int(turned), np.int32), *matrices], [out]).address) is None
     np.testing.assert_array_equal(out, wanted)
     assert (guarded[:64] == CANARY).all() and (guarded[-64:] == CANARY).all(), "written outside"

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 import autobatch as ab
 from autobatch.backends.xla.products import build, operation
-from autobatch.backends.xla.products.kernel import Kernel
+from autobatch.backends.xla.products.kernel import ProductKernel
 from tests.backends.test_products import CANARY, KERNELS, TOLERANCE, Frame, handler, trees
 from tests.passes.frames.programs import parameters, tree_lstm
 
 SUMS = [dataclasses.replace(k, operation="sum") for k in KERNELS]
 
 
-def summed(call, kernel: Kernel, x, source, owner, rows):
+def summed(call, kernel: ProductKernel, x, source, owner, rows):
     """The sums by the kernel. Everything around its result is checked, and there is poison in it before."""
     held = np.full(rows * x.shape[1] + 128, CANARY, kernel.dtype)
     out = held[64:-64].reshape(rows, x.shape[1])

@@ -12,7 +12,7 @@ from hypothesis import given
 from autobatch.data.columns import Columns
 from autobatch.data.memory import ColumnMemory
 from autobatch.data.pack import pack
-from autobatch.ir.memory import Memory
+from autobatch.ir.memory import ExampleMemory
 from autobatch.ir.types import Array, List, Ref, Tag, Type
 from tests.data.objects import Color, Node, Plain, Scale, batches, parts
 
@@ -72,7 +72,7 @@ def test_cells_are_what_was_packed(examples: list[Any]) -> None:
             stack.extend(check(memory, columns, type, held, x))
 
 
-def _is_memory(memory: Memory) -> bool:
+def _is_memory(memory: ExampleMemory) -> bool:
     return True
 
 

@@ -18,11 +18,11 @@ import pytest
 import autobatch as ab
 from autobatch.data.memory import ColumnMemory
 from autobatch.data.pack import pack
-from autobatch.frontend import Lowered, lower
+from autobatch.frontend import LoweredModule, lower
 from autobatch.frontend.types.statics import follow
 from autobatch.ir import jax_compat
 from autobatch.ir.interpret import ExampleFailure, interpret
-from autobatch.ir.template import Container, Fixed, Input, Maybe, Output, Rows, Template
+from autobatch.ir.template import Container, Fixed, Input, ListTemplate, OptionalTemplate, Output, Template
 from autobatch.ir.types import List, Ref
 from autobatch.ir.verifier import verify
 
@@ -42,7 +42,7 @@ class Lowering:
         schema = self.columns.schema
         types = [jax_compat.type_of(x) for x in self.leaves]
         root = Input(0, schema.root, optional=schema.root_optional)
-        self.lowered: Lowered = lower(fun, (*given, root), {}, schema, types)
+        self.lowered: LoweredModule = lower(fun, (*given, root), {}, schema, types)
         verify(self.lowered.module)
 
     def with_examples(self, examples: Sequence[Any]) -> Lowering:
@@ -108,11 +108,11 @@ def value(template: Template, results: Sequence[Any]) -> Any:
             if isinstance(type, (Ref, List)) and isinstance(results[index], int):
                 return ...
             return results[index]
-        case Maybe(value=inner, missing=missing):
+        case OptionalTemplate(value=inner, missing=missing):
             return None if results[missing] else value(inner, results)
         case Fixed(value=fixed):
             return fixed
-        case Rows(element=element, length=length):
+        case ListTemplate(element=element, length=length):
             turns = range(len(results[length]))
             return [value(element, _Turn(results, turn)) for turn in turns]
         case Container(kind=kind, children=children, keys=keys, cls=cls):

@@ -178,8 +178,8 @@ def test_an_example_that_goes_far_is_run_alone(monkeypatch: pytest.MonkeyPatch) 
     """Long before the limit; what it fails with is what Python meets first, and one that ends is left to go on."""
     monkeypatch.setattr(endless, "LONG", 16)
     ran: list[int] = []
-    run = endless.Watch.run
-    monkeypatch.setattr(endless.Watch, "run", lambda self, e: ran.append(e) or run(self, e))
+    run = endless.EndlessWatch.run
+    monkeypatch.setattr(endless.EndlessWatch, "run", lambda self, e: ran.append(e) or run(self, e))
 
     @ab.batched(backend="interpret")
     def f(n: int, wrong: int) -> Any:

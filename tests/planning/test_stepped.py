@@ -72,8 +72,8 @@ def test_an_arena_that_is_full_grows(monkeypatch):
     """Anywhere in the steps: each time it doubles, all begins anew."""
     plan = prepared(f.child_sum, f.params(), ab.pack([FULL, draws.Many(1.0)])).ready.plan
     grown = []
-    grow = steps.State.grow
-    monkeypatch.setattr(steps.State, "grow", lambda self: (grown.append(len(self.arena)), grow(self)))
+    grow = steps.StepState.grow
+    monkeypatch.setattr(steps.StepState, "grow", lambda self: (grown.append(len(self.arena)), grow(self)))
     for room in range(16, 512, 32):
         monkeypatch.setattr(steps, "_arenas", [np.empty(room, np.int32)])
         assert_same(plan.take(np.array([1, 0, 0])), machine)

@@ -7,7 +7,7 @@ from typing import Any
 
 from autobatch.ir.core import Apply, Map, Module, walk
 from autobatch.ir.system import Compute, Fold, Gather, Spread, space_of
-from autobatch.passes.schedule.fission import Recurrence, Schedule, Stage
+from autobatch.passes.schedule.fission import Recurrence, Schedule, ScheduleStage
 
 INSTRUCTIONS = {"Apply", "If", "While", "For", "Map", "Call", "filtered Map"}
 
@@ -67,7 +67,7 @@ def in_operations(schedule: Schedule) -> Iterator[str]:
 
 def in_schedule(schedule: Schedule) -> Iterator[str]:
     for step in schedule.steps:
-        if isinstance(step, Stage):
+        if isinstance(step, ScheduleStage):
             yield from (in_stage(e) for e in step.equations)
         else:
             yield from in_loop(step)

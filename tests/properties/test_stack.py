@@ -387,15 +387,19 @@ def test_how_often_a_recursion_is_compiled(monkeypatch):
         monkeypatch.setattr(kind, name, run)
 
     counted(sweeps.Sweeping, "step")
-    counted(stack.Machine, "step")
-    counted(stack_adjoint._Reverse, "backward")
+    counted(stack.StackEmitter, "step")
+    counted(stack_adjoint._StackReverse, "backward")
     xs = ab.pack([[0.5, 0.1, 0.3][: 1 + k % 3] for k in range(128)])
     program = ab.batched(search_tree, in_axes=(None, 0), backend="xla")
     jax.make_jaxpr(lambda w: program(w, xs)[0])(1.0)
     assert made == {sweeps.Sweeping: 4}
     made.clear()
     jax.make_jaxpr(jax.grad(lambda w: program(w, xs)[0].sum()))(1.0)
-    assert made == {sweeps.Sweeping: 2 * (2 + 2 + 1), stack.Machine: 2 * (2 + 1), stack_adjoint._Reverse: 2 * (2 + 1)}
+    assert made == {
+        sweeps.Sweeping: 2 * (2 + 2 + 1),
+        stack.StackEmitter: 2 * (2 + 1),
+        stack_adjoint._StackReverse: 2 * (2 + 1),
+    }
 
 
 def test_a_block_leaves_cotangents_alone():

@@ -13,8 +13,8 @@ import autobatch as ab
 from autobatch.errors import Failure
 from autobatch.testing import Program, assert_same, trees
 from autobatch.testing.programs import load, typical_tree
-from autobatch.testing.statements import Writer
-from autobatch.testing.writing import INTEGER, Scope
+from autobatch.testing.statements import StatementWriter
+from autobatch.testing.writing import INTEGER, DrawnScope
 
 PROBE = '''
 def probe(t, depth):
@@ -33,10 +33,10 @@ WORDED = ("AttributeError", "IndexError", "KeyError", "ZeroDivisionError", "Asse
 """Kinds whose messages are Python's own; those of others change from version to version."""
 
 
-class Reader(Writer):
+class Reader(StatementWriter):
     """Draws programs whose statements are now and then reads that may fail."""
 
-    def read(self, s: Scope, number: bool = False) -> str:
+    def read(self, s: DrawnScope, number: bool = False) -> str:
         t, i = self.pick(s.nodes), self.pick(["0", "1", "-1", "-2", *s.of(INTEGER)])
         numbers = [f"{t}.next.x", f"{t}.next.n", f"{t}.xs[{i}]", f"{t}.ns[{i}]", f"[1.0, {t}.x][{i}]"]
         numbers += [f"7 // {t}.n", f"{t}.n % {t}.n", f"1 << {t}.n", f"{t}.n >> {t}.n", f"len({t}.next.kids)"]
@@ -46,7 +46,7 @@ class Reader(Writer):
         reads = numbers if number else numbers + others
         return str(self.pick(reads))
 
-    def unread(self, s: Scope) -> list[str]:
+    def unread(self, s: DrawnScope) -> list[str]:
         c, t = self.fresh("c"), self.pick(s.nodes)
         inner = s.node(c)
         forms = [
@@ -65,7 +65,7 @@ class Reader(Writer):
         ]
         return list(self.pick(forms)())
 
-    def statement(self, s: Scope, depth: int) -> tuple[list[str], Scope]:
+    def statement(self, s: DrawnScope, depth: int) -> tuple[list[str], DrawnScope]:
         lines = self.unread(s) if self.chance(3) else []
         more, s = super().statement(s, depth)
         return [*lines, *more], s

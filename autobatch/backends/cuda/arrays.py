@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from autobatch.backends.cuda import dlpack
-from autobatch.backends.cuda.device import LEGACY, Device, Memory, device
+from autobatch.backends.cuda.device import LEGACY, Device, DeviceMemory, device
 from autobatch.backends.cuda.dlpack import View, row_strides
 from autobatch.backends.cuda.driver import Place
 from autobatch.errors import BatchError
@@ -148,7 +148,7 @@ class DeviceArray:
 
     def _share(self) -> None:
         """It is used in the order of other streams than its own."""
-        if isinstance(self.view.owner, Memory):
+        if isinstance(self.view.owner, DeviceMemory):
             self.view.owner.shared[0] = True
 
 

@@ -151,7 +151,7 @@ class Device:
 
     # ---- memory
 
-    def allocate(self, count: int, stream: int) -> Memory:
+    def allocate(self, count: int, stream: int) -> DeviceMemory:
         """So many bytes, for use in the order of a stream. OutOfMemory where there are too few."""
         place = Place()
         with self.current():
@@ -165,7 +165,7 @@ class Device:
                 raise OutOfMemory(
                     f"{error}\n  {count:,} bytes were asked for on {self.name}, where {free:,} of {whole:,} are free"
                 ) from None
-        return Memory(self, place.value, count, stream, self._pool is not None)
+        return DeviceMemory(self, place.value, count, stream, self._pool is not None)
 
     def room(self) -> tuple[int, int]:
         """Bytes that are free, and all there are."""
@@ -206,7 +206,7 @@ class Device:
         return event
 
 
-class Memory:
+class DeviceMemory:
     """Bytes on a GPU, for as long as this object lives. `shared`: others have their address, and may use them in the
     order of other streams."""
 

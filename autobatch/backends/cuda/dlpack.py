@@ -79,7 +79,7 @@ _rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("P
 _Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
-class _Held:
+class _HeldCapsule:
     """Keeps what a capsule holds."""
 
 
@@ -94,7 +94,7 @@ def taken(capsule: Any) -> View:
         tuple(tensor.strides[k] * size for k in range(tensor.axes)) if tensor.strides else row_strides(shape, size)
     )
     _rename(capsule, USED)
-    held = _Held()
+    held = _HeldCapsule()
     if tensor.deleter:
         weakref.finalize(held, _Deleter(tensor.deleter), place).atexit = False
     return View((tensor.data or 0) + tensor.offset, tensor.ordinal, shape, strides, dtype, held)

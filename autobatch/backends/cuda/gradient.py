@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autobatch.backends.cuda.kernel import DEVICE, WARP, Kernel, refusal, written
+from autobatch.backends.cuda.kernel import DEVICE, WARP, CudaKernel, refusal, written
 from autobatch.backends.llvm.lanes.tensors import word
 from autobatch.backends.llvm.lanes.writer import stored
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.llvm.whole.code import SCRATCH
 from autobatch.backends.llvm.whole.gradient import derivative_of
-from autobatch.backends.llvm.whole.region import Whole
+from autobatch.backends.llvm.whole.region import WholeRegion
 
 
-def write_gradient(whole: Whole, sites: bool, output: int, wrt: Sequence[int], machine: str = DEVICE) -> Kernel:
+def write_gradient(
+    whole: WholeRegion, sites: bool, output: int, wrt: Sequence[int], machine: str = DEVICE
+) -> CudaKernel:
     """The kernel of a derivative. UnsupportedError where there is none."""
     try:
         found = derivative_of(whole, sites, output, wrt)

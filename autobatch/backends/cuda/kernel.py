@@ -22,20 +22,20 @@ from typing import Any
 from autobatch.backends.llvm.lanes.ops import shape_of
 from autobatch.backends.llvm.lanes.program import (
     Body,
+    CodeOperand,
+    CodeSignature,
     Gang,
-    Operand,
+    GangLoop,
     Result,
-    Rows,
-    Signature,
     Warp,
     finished,
 )
 from autobatch.backends.llvm.lanes.tensors import Tensor, kept, select, word, words, zeros
-from autobatch.backends.llvm.lanes.writer import BYTES, Number, Writer, stored
+from autobatch.backends.llvm.lanes.writer import BYTES, LaneValue, LaneWriter, stored
 from autobatch.backends.llvm.machine_code import RefusedError
-from autobatch.backends.llvm.text import Function
+from autobatch.backends.llvm.text import LlvmFunction
 from autobatch.backends.llvm.whole.code import Direct, region_of
-from autobatch.backends.llvm.whole.region import Whole
+from autobatch.backends.llvm.whole.region import WholeRegion
 from autobatch.errors import UnsupportedError
 from autobatch.ir.core import Apply, walk
 from autobatch.source import NOWHERE
@@ -53,12 +53,12 @@ CURE = "use backend='llvm' or backend='xla', which run on the processor"
 
 
 @dataclass(frozen=True)
-class Kernel:
+class CudaKernel:
     """`text`: a module of LLVM IR. `scratch`: bytes that a warp needs for states of loops. `recurses`: it needs stacks.
     `arrays`: operands that the program holds itself, behind those of a call but before its last one."""
 
     text: str
-    signature: Signature
+    signature: CodeSignature
     constants: tuple[Any, ...]
     scratch: int
     recurses: bool
@@ -66,7 +66,7 @@ class Kernel:
     arrays: tuple[Any, ...] = field(default=())
 
 
-class DeviceFunction(Function):
+class DeviceFunction(LlvmFunction):
     """A function that no library is linked to."""
 
     def declare(self, declaration: str) -> None:
@@ -76,14 +76,14 @@ class DeviceFunction(Function):
         super().declare(declaration)
 
 
-def write(whole: Whole, sites: bool, machine: str = DEVICE) -> Kernel:
+def write(whole: WholeRegion, sites: bool, machine: str = DEVICE) -> CudaKernel:
     """The kernel of a region. `sites`: its last result says what an example has failed with. UnsupportedError where
     there is none."""
     region = whole.region
     try:
-        operands = tuple(Operand(*shape_of(v.type), varies=k >= whole.shared) for k, v in enumerate(region.args))
-        signature = Signature(operands, tuple(Result(*shape_of(r.type)) for r in region.results), False)
-        notes = Notes()
+        operands = tuple(CodeOperand(*shape_of(v.type), varies=k >= whole.shared) for k, v in enumerate(region.args))
+        signature = CodeSignature(operands, tuple(Result(*shape_of(r.type)) for r in region.results), False)
+        notes = KernelReport()
 
         def body(gang: Gang, xs: Sequence[Tensor]) -> Sequence[Tensor]:
             found = region_of(gang, whole, xs)
@@ -99,12 +99,12 @@ def refusal(error: RefusedError) -> UnsupportedError:
     return UnsupportedError(f"backend='cuda' has no kernel for this: {error}", error.span or NOWHERE, CURE)
 
 
-class Notes:
+class KernelReport:
     """What a kernel says of its rows."""
 
     pointer = "%notes"
 
-    def failed(self, w: Writer, found: Sequence[Tensor]) -> list[Tensor]:
+    def failed(self, w: LaneWriter, found: Sequence[Tensor]) -> list[Tensor]:
         """The results of a row that may have failed: then zeros, and a note."""
         *others, status = found
         status = kept(w, status)
@@ -115,19 +115,19 @@ class Notes:
         return [*(cleared(w, wrong, x) for x in others), status]
 
 
-def cleared(w: Writer, wrong: Number, x: Tensor) -> Tensor:
+def cleared(w: LaneWriter, wrong: LaneValue, x: Tensor) -> Tensor:
     return select(w, wrong, zeros(w, x.dtype, x.shape), x)
 
 
 def written(
-    signature: Signature,
+    signature: CodeSignature,
     body: Body,
     machine: str,
     recurses: bool,
     reports: bool,
     arrays: Sequence[Any] = (),
-    notes: Notes | None = None,
-) -> Kernel:
+    notes: KernelReport | None = None,
+) -> CudaKernel:
     """The kernel that computes `body` for each row."""
     f = DeviceFunction("")
     thread, threads = numbers(f, machine)
@@ -135,8 +135,8 @@ def written(
     warp = f.let(f"lshr i64 {thread}, 5")
     stacks = f.mul("%stacks", WARP)
     memory = f.at("%scratch", f.mul(warp, f.add("%tapes", stacks)))
-    own = Warp(WARP, lane, memory, f.at(memory, "%tapes"), "%stacks", f.at(Notes.pointer, 8))
-    gang = Gang(Writer(f, 1, vectorizes=False), signature, Direct(), warp=own)
+    own = Warp(WARP, lane, memory, f.at(memory, "%tapes"), "%stacks", f.at(KernelReport.pointer, 8))
+    gang = Gang(LaneWriter(f, 1, vectorizes=False), signature, Direct(), warp=own)
     Threads(gang, f.add("%begin", thread), "%end", threads).run(body)
     f.do("ret void")
     parameters = [f"ptr %a{k}" for k in range(len(signature.operands) + len(gang.constants))]
@@ -144,10 +144,10 @@ def written(
     parameters += ["ptr %scratch", "i64 %tapes", "i64 %stacks", "ptr %notes", "i64 %begin", "i64 %end"]
     text = headed(f, ENTRY, parameters, machine)
     program = finished(f, text, gang)
-    return Kernel(program.text, signature, tuple(program.constants), gang.scratch, recurses, reports, tuple(arrays))
+    return CudaKernel(program.text, signature, tuple(program.constants), gang.scratch, recurses, reports, tuple(arrays))
 
 
-def numbers(f: Function, machine: str) -> tuple[str, str]:
+def numbers(f: LlvmFunction, machine: str) -> tuple[str, str]:
     """The number of this thread among all of them, and how many there are."""
     if machine == HOST:
         return "%thread", "%threads"
@@ -160,7 +160,7 @@ def numbers(f: Function, machine: str) -> tuple[str, str]:
     return f.add(f.mul(register("ctaid"), size), register("tid")), f.mul(register("nctaid"), size)
 
 
-def headed(f: Function, name: str, parameters: Sequence[str], machine: str) -> str:
+def headed(f: LlvmFunction, name: str, parameters: Sequence[str], machine: str) -> str:
     """The text of a kernel, with its head."""
     if machine == DEVICE:
         held = [p.replace("ptr ", "ptr noalias ") for p in parameters]
@@ -175,7 +175,7 @@ def headed(f: Function, name: str, parameters: Sequence[str], machine: str) -> s
     return str(f).replace("entry:\n", "\n".join(["entry:", *lines, ""]), 1)
 
 
-class Threads(Rows):
+class Threads(GangLoop):
     """The loop over the rows of a thread. What is summed over rows is written for each of them: those of a warp side by
     side, from the first row of the call on."""
 

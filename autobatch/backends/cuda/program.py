@@ -8,31 +8,31 @@ from typing import ClassVar
 
 from autobatch.backends.cuda.gradient import write_gradient
 from autobatch.backends.cuda.kernel import CURE, write
-from autobatch.backends.cuda.running import Executable
-from autobatch.backends.interface import Cost, Declined, Form, Function, Load, Work
+from autobatch.backends.cuda.running import KernelExecutable
+from autobatch.backends.interface import Cost, Declined, Form, Load, WholeFunction, Work
 from autobatch.backends.llvm.whole.estimate import work_of
-from autobatch.backends.llvm.whole.region import Whole, of_kernels, whole_function
+from autobatch.backends.llvm.whole.region import WholeRegion, of_kernels, whole_function
 from autobatch.errors import UnsupportedError
 
 
-class CudaProgram(Executable):
+class CudaProgram(KernelExecutable):
     """The entry of a module. No GPU is looked for before the first call."""
 
     on_host: ClassVar[bool] = False
     how = "one kernel, a thread for each example"
 
-    def __init__(self, whole: Whole) -> None:
+    def __init__(self, whole: WholeRegion) -> None:
         self.whole, self.sites, self.inputs = whole, whole.fails, whole.inputs
         self.work: Work = work_of(whole)
         names = [v.hint or f"argument {k}" for k, v in enumerate(whole.region.args)]
         super().__init__(write(whole, whole.fails), names)
-        self.gradients: dict[tuple[int, tuple[int, ...]], Executable] = {}
+        self.gradients: dict[tuple[int, tuple[int, ...]], KernelExecutable] = {}
         self._writing = threading.Lock()
 
     def refusal(self) -> None:
         """Derivatives that have no kernel are errors."""
 
-    def gradient(self, output: int, wrt: tuple[int, ...]) -> Executable:
+    def gradient(self, output: int, wrt: tuple[int, ...]) -> KernelExecutable:
         """The derivative of result `output`, each row weighted by an operand more, by the operands `wrt`: of what
         varies row by row, of what is shared summed over rows. UnsupportedError where there is no kernel for it."""
         if self.inputs:
@@ -43,7 +43,7 @@ class CudaProgram(Executable):
             if (output, wrt) not in self.gradients:
                 kernel = write_gradient(self.whole, self.sites, output, wrt)
                 held = [f"an array of the program ({k})" for k in range(len(kernel.arrays))]
-                made = Executable(kernel, [*self.names, *held, "the weight of each example"])
+                made = KernelExecutable(kernel, [*self.names, *held, "the weight of each example"])
                 self.gradients[output, wrt] = made
             return self.gradients[output, wrt]
 
@@ -62,7 +62,7 @@ class Cuda:
     name: ClassVar[str] = "cuda"
     form: ClassVar[Form] = "function"
 
-    def accepts(self, source: Function) -> Whole | Declined:
+    def accepts(self, source: WholeFunction) -> WholeRegion | Declined:
         """As `llvm`, whose regions it compiles."""
         try:
             return whole_function(source)
@@ -75,6 +75,6 @@ class Cuda:
         row = ELEMENT * (work.elements + MATRIX * work.products)
         return Cost(LAUNCH + waves * row * (3 if load.derives else 1), 1.0)
 
-    def compile(self, taken: Whole) -> CudaProgram:
+    def compile(self, taken: WholeRegion) -> CudaProgram:
         """The kernel."""
         return CudaProgram(taken)

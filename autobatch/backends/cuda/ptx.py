@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.targets import Target
+from autobatch.backends.llvm.targets import ProcessorTarget
 
 TRIPLE = "nvptx64-nvidia-cuda"
 
@@ -27,8 +27,10 @@ class Architecture:
     driver: int
 
     @property
-    def target(self) -> Target:
-        return Target(f"CUDA {self.name}", 32, frozenset(), TRIPLE, self.name, f"+ptx{self.version.replace('.', '')}")
+    def target(self) -> ProcessorTarget:
+        return ProcessorTarget(
+            f"CUDA {self.name}", 32, frozenset(), TRIPLE, self.name, f"+ptx{self.version.replace('.', '')}"
+        )
 
 
 SM80 = Architecture("sm_80", (8, 0), "7.0", 11000)

@@ -20,13 +20,13 @@ import numpy as np
 from autobatch.backends import interface
 from autobatch.backends.cuda import ptx
 from autobatch.backends.cuda.arrays import DeviceArray, Foreign, is_on_gpu, looked_at, made, on_stream
-from autobatch.backends.cuda.device import Device, Memory, current_device, stream_of
+from autobatch.backends.cuda.device import Device, DeviceMemory, current_device, stream_of
 from autobatch.backends.cuda.driver import Handle, OutOfMemory, Place
-from autobatch.backends.cuda.kernel import ENTRY, WARP, Kernel
+from autobatch.backends.cuda.kernel import ENTRY, WARP, CudaKernel
 from autobatch.backends.cuda.packing import packed
 from autobatch.backends.cuda.sums import Sums
-from autobatch.backends.llvm.lanes.program import Operand, Result
-from autobatch.backends.llvm.whole.running import CHUNK, Form, as_read, words_dtype, words_shape
+from autobatch.backends.llvm.lanes.program import CodeOperand, Result
+from autobatch.backends.llvm.whole.running import CHUNK, ArrayForm, as_read, words_dtype, words_shape
 from autobatch.errors import BatchError
 
 BLOCK = 128
@@ -42,21 +42,21 @@ SHARE = 4
 """This part of the free memory may be taken by what a launch needs besides arrays."""
 
 
-def bytes_of(x: Operand | Result) -> int:
+def bytes_of(x: CodeOperand | Result) -> int:
     """Of one row."""
     return math.prod(words_shape(x)) * words_dtype(x).itemsize
 
 
-class Executable:
+class KernelExecutable:
     """A kernel, assembled for each kind of GPU that it runs on. Any number of threads may call it. `names`: of its
     operands, for errors."""
 
-    def __init__(self, kernel: Kernel, names: Sequence[str]) -> None:
+    def __init__(self, kernel: CudaKernel, names: Sequence[str]) -> None:
         self.kernel, self.names = kernel, tuple(names)
         self.operands, self.results = kernel.signature.operands, kernel.signature.results
         self.width = 1
         self._room = ROOM if kernel.recurses else 0
-        self._held: dict[int, list[Memory]] = {}
+        self._held: dict[int, list[DeviceMemory]] = {}
         self._texts: dict[str, str] = {}
         self._functions: dict[int, Handle] = {}
         self._lock = threading.Lock()
@@ -79,7 +79,7 @@ class Executable:
         """The PTX for the oldest kind, which all others run too."""
         return self.ptx(ptx.ARCHITECTURES[0].name)
 
-    def run(self, operands: Sequence[Any], rows: int, place: interface.Place) -> tuple[list[Any], bool]:
+    def run(self, operands: Sequence[Any], rows: int, place: interface.Placement) -> tuple[list[Any], bool]:
         """See `interface.FunctionCode`."""
         return self(operands, rows, place.stream)
 
@@ -90,12 +90,12 @@ class Executable:
         there = [x for x in whole if is_on_gpu(x)]
         on = _device_of(there) if there else current_device()
         with on.current():
-            call = _Call(self, on, stream_of(stream))
+            call = _DeviceCall(self, on, stream_of(stream))
             if any(is_on_gpu(x) for x, o in zip(whole, self.operands, strict=True) if o.varies):
                 return call.in_place(whole, rows)
             return call.through_memory(whole, rows)
 
-    def constants(self, on: Device) -> list[Memory]:
+    def constants(self, on: Device) -> list[DeviceMemory]:
         """The arrays of the program on a GPU, which are copied to it once."""
         with self._lock:
             if on.ordinal not in self._held:
@@ -113,10 +113,10 @@ class Executable:
         self._room = max(self._room, room)
 
 
-class _Call:
+class _DeviceCall:
     """One call on one device."""
 
-    def __init__(self, executable: Executable, on: Device, stream: int) -> None:
+    def __init__(self, executable: KernelExecutable, on: Device, stream: int) -> None:
         self.executable, self.on, self.stream = executable, on, stream
         self.kernel = executable.kernel
         self.function, self.constants = executable.function(on), executable.constants(on)
@@ -146,7 +146,7 @@ class _Call:
         dtype, shape = words_dtype(operand), words_shape(operand)
         wanted = (rows, *shape) if operand.varies else shape
         if not is_on_gpu(x):
-            host = as_read(x, Form.of(operand), rows)
+            host = as_read(x, ArrayForm.of(operand), rows)
             found = made(self.on, host.shape, host.dtype, self.stream)
             _write(self.on, found.view.place, host, self.stream)
             return found
@@ -166,7 +166,7 @@ class _Call:
     def through_memory(self, operands: Sequence[Any], rows: int) -> tuple[list[Any], bool]:
         """Arrays of the host: as many rows at once as there is memory for."""
         kinds, results = self.executable.operands, self.executable.results
-        given = [as_read(x, Form.of(o), rows) if o.varies else x for x, o in zip(operands, kinds, strict=True)]
+        given = [as_read(x, ArrayForm.of(o), rows) if o.varies else x for x, o in zip(operands, kinds, strict=True)]
         shared = {
             k: self.brought(x, k, rows) for k, (x, o) in enumerate(zip(operands, kinds, strict=True)) if not o.varies
         }
@@ -260,7 +260,7 @@ class _Call:
             room *= 4
             self.executable.needs(room)
 
-    def scratch(self, rows: int, room: int) -> tuple[int, Memory | None]:
+    def scratch(self, rows: int, room: int) -> tuple[int, DeviceMemory | None]:
         """How many blocks run, and their scratch memory."""
         blocks = -(-rows // BLOCK)
         each = (self.kernel.scratch + room * WARP) * (BLOCK // WARP)
@@ -298,14 +298,14 @@ def _device_of(arrays: Sequence[Any]) -> Device:
     return looked_at(arrays[0]).device
 
 
-def _copied(on: Device, x: np.ndarray[Any, Any], stream: int) -> Memory:
+def _copied(on: Device, x: np.ndarray[Any, Any], stream: int) -> DeviceMemory:
     memory = on.allocate(x.nbytes, stream)
     if x.nbytes:
         memory.write(x.ctypes.data, x.nbytes, stream)
     return memory
 
 
-def _upload(on: Device, x: np.ndarray[Any, Any], stream: int) -> Memory:
+def _upload(on: Device, x: np.ndarray[Any, Any], stream: int) -> DeviceMemory:
     return _copied(on, np.ascontiguousarray(x), stream)
 
 

@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from functools import cache
 
 from autobatch.backends.cuda import ptx
-from autobatch.backends.cuda.device import Device, Memory
+from autobatch.backends.cuda.device import Device, DeviceMemory
 from autobatch.backends.cuda.kernel import DEVICE, WARP, DeviceFunction, headed, numbers
 from autobatch.backends.llvm.lanes.program import MOST_SUMMED, PARTS, Result
 from autobatch.backends.llvm.lanes.sums import joined_vector
 from autobatch.backends.llvm.lanes.tensors import word, words
-from autobatch.backends.llvm.lanes.writer import BYTES, Writer, stored
-from autobatch.backends.llvm.text import Function
+from autobatch.backends.llvm.lanes.writer import BYTES, LaneWriter, stored
+from autobatch.backends.llvm.text import LlvmFunction
 from autobatch.backends.llvm.whole.running import CHUNK
 
 TYPES = {"float32": "float", "float64": "double"}
@@ -47,34 +47,34 @@ def text(machine: str = DEVICE) -> str:
     return "\n".join([*declared, *(written for _, written in made)])
 
 
-def _begun(machine: str) -> tuple[Function, str, str]:
+def _begun(machine: str) -> tuple[LlvmFunction, str, str]:
     f = DeviceFunction("")
     return f, *numbers(f, machine)
 
 
-def _ended(f: Function, step: str, dtype: str, machine: str, *parameters: str) -> tuple[Function, str]:
+def _ended(f: LlvmFunction, step: str, dtype: str, machine: str, *parameters: str) -> tuple[LlvmFunction, str]:
     f.do("ret void")
     return f, headed(f, name_of(step, dtype), ["ptr %from", "ptr %to", *(f"i64 %{p}" for p in parameters)], machine)
 
 
-def _add(f: Function, of: str, slot: str, place: str) -> None:
+def _add(f: LlvmFunction, of: str, slot: str, place: str) -> None:
     held, more = f.let(f"load {of}, ptr {slot}"), _get(f, of, "%from", place)
     f.do(f"store {of} {f.let(f'fadd {of} {held}, {more}')}, ptr {slot}")
 
 
-def _get(f: Function, of: str, base: str, place: str) -> str:
+def _get(f: LlvmFunction, of: str, base: str, place: str) -> str:
     return f.let(f"load {of}, ptr {f.let(f'getelementptr {of}, ptr {base}, i64 {place}')}")
 
 
-def _put(f: Function, of: str, place: str, x: str) -> None:
+def _put(f: LlvmFunction, of: str, place: str, x: str) -> None:
     f.do(f"store {of} {x}, ptr {f.let(f'getelementptr {of}, ptr %to, i64 {place}')}")
 
 
-def _divided(f: Function, x: str, by: str) -> tuple[str, str]:
+def _divided(f: LlvmFunction, x: str, by: str) -> tuple[str, str]:
     return f.let(f"udiv i64 {x}, {by}"), f.let(f"urem i64 {x}, {by}")
 
 
-def _parts(dtype: str, machine: str) -> tuple[Function, str]:
+def _parts(dtype: str, machine: str) -> tuple[LlvmFunction, str]:
     """A thread for each part of a chunk."""
     f, thread, threads = _begun(machine)
     of = TYPES[dtype]
@@ -94,17 +94,17 @@ def _parts(dtype: str, machine: str) -> tuple[Function, str]:
     return _ended(f, "parts", dtype, machine, "size", "rows", "parts", "count")
 
 
-def _join(dtype: str, machine: str) -> tuple[Function, str]:
+def _join(dtype: str, machine: str) -> tuple[LlvmFunction, str]:
     """A thread for each number of a chunk."""
     f, thread, threads = _begun(machine)
     of = TYPES[dtype]
     with f.loop(thread, "%count", threads) as at:
         first = f.let(f"getelementptr {of}, ptr %from, i64 {f.mul(at, PARTS)}")
-        _put(f, of, at, joined_vector(Writer(f, 1), "fadd", first, dtype, PARTS).text)
+        _put(f, of, at, joined_vector(LaneWriter(f, 1), "fadd", first, dtype, PARTS).text)
     return _ended(f, "join", dtype, machine, "count")
 
 
-def _total(dtype: str, machine: str) -> tuple[Function, str]:
+def _total(dtype: str, machine: str) -> tuple[LlvmFunction, str]:
     """A thread for each number."""
     f, thread, threads = _begun(machine)
     of = TYPES[dtype]
@@ -148,7 +148,7 @@ class Sums:
         """Bytes that each row contributes."""
         return sum(n * b for o, n, b in zip(self.out, self.sizes, self.bytes, strict=True) if o is not None)
 
-    def room(self, rows: int) -> list[Memory | None]:
+    def room(self, rows: int) -> list[DeviceMemory | None]:
         """Memory for what so many rows contribute."""
         held = -(-rows // WARP) * WARP
         return [
@@ -156,7 +156,7 @@ class Sums:
             for o, n, b in zip(self.out, self.sizes, self.bytes, strict=True)
         ]
 
-    def add(self, contributions: Sequence[Memory | None], first: int, rows: int) -> None:
+    def add(self, contributions: Sequence[DeviceMemory | None], first: int, rows: int) -> None:
         """Add up the contributions of rows, of which the first one is row `first` of the batch."""
         chunks = -(-rows // CHUNK)
         for k, (x, joined) in enumerate(zip(contributions, self.joined, strict=True)):

@@ -22,7 +22,6 @@ from autobatch.ir.system import (
     PLACED,
     Atom,
     Collect,
-    Column,
     Compute,
     Constant,
     Contract,
@@ -32,6 +31,7 @@ from autobatch.ir.system import (
     Follow,
     Gather,
     Given,
+    HostColumn,
     PathSum,
     Scatter,
     Selected,
@@ -114,7 +114,7 @@ class Evaluation:
                 return self.elements(equation, row)
             case Spread() | PathSum():
                 raise AssertionError("shared rows are a matter of schedules: give the system before sharing")
-            case Shared() | Constant() | Column() | Data():
+            case Shared() | Constant() | HostColumn() | Data():
                 return []
             case Given() | Contract() | Scatter() | Selected() | Taken() | Collect() | Follow():
                 raise AssertionError("derivatives of this back end are JAX's own")
@@ -150,7 +150,7 @@ class Evaluation:
                 return [jnp.asarray(self.shared[index])]
             case Constant(result=result, literal=literal):
                 return [jax_compat.conform(self.atom(literal, row), result.type)]
-            case Column(result=result, table=table):
+            case HostColumn(result=result, table=table):
                 return [jnp.asarray(self.plan.columns[table][row], jax_compat.device_dtype(result.type))]
             case Data(result=result, column=column):
                 return [data_column(self.plan.data[column][row : row + 1], result.type)[0]]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from autobatch.backends.interface import Cost, Declined, Form, Load, Mode, Rows, Work
+from autobatch.backends.interface import Cost, Declined, Form, Load, Mode, RowEquations, Work
 from autobatch.backends.interpret import demand
 from autobatch.backends.interpret.callback import decided_on_host, has_derivative
 from autobatch.data.tables import Signature
@@ -22,7 +22,7 @@ ROW = 50.0
 class Interpreted:
     """A system of equations, each row of which is computed when something asks for it."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: RowEquations) -> None:
         self.rows = rows
 
     def run(
@@ -78,7 +78,7 @@ class Interpret:
     name: ClassVar[str] = "interpret"
     form: ClassVar[Form] = "rows"
 
-    def accepts(self, source: Rows) -> Rows | Declined:
+    def accepts(self, source: RowEquations) -> RowEquations | Declined:
         """All of them."""
         return source
 
@@ -86,6 +86,6 @@ class Interpret:
         """Each operation of each row is one of JAX, outside of any compiled program."""
         return Cost(ROW * work.operations * load.rows * (3 if load.derives else 1), 0.0)
 
-    def compile(self, taken: Rows) -> Interpreted:
+    def compile(self, taken: RowEquations) -> Interpreted:
         """There is nothing to compile."""
         return Interpreted(taken)

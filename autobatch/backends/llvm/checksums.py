@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.machine_code import UnavailableError
-from autobatch.backends.llvm.text import Function
+from autobatch.backends.llvm.text import LlvmFunction
 
 POSITION, MIX = 0x9E3779B1, 0x7FEB352D
 """What the position of a word is multiplied by, and what the word is then."""
@@ -22,7 +22,7 @@ Words = NDArray[np.uint32]
 
 def module() -> str:
     """sum over i of mixed(words[i] ^ POSITION * i), in 32 bits, in vectors that LLVM makes."""
-    f = Function("i32 @checksum(ptr %words, i64 %count) nounwind")
+    f = LlvmFunction("i32 @checksum(ptr %words, i64 %count) nounwind")
     total = f.slot(0)
     with f.loop(0, "%count", 1) as i:
         word = f.load("i32", f.at("%words", f.mul(i, 4)), align=4)
@@ -34,7 +34,7 @@ def module() -> str:
     return str(f)
 
 
-def _folded(f: Function, word: str, bits: int) -> str:
+def _folded(f: LlvmFunction, word: str, bits: int) -> str:
     return f.let(f"xor i32 {word}, {f.let(f'lshr i32 {word}, {bits}')}")
 
 

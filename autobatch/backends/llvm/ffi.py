@@ -11,7 +11,7 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
-from autobatch.backends.llvm.text import Function
+from autobatch.backends.llvm.text import LlvmFunction
 
 VERSION = (0, 3)
 """Of the foreign function interface: `XLA_FFI_API_MAJOR`, `XLA_FFI_API_MINOR`."""
@@ -44,24 +44,24 @@ HANDLER = "handler"
 """The name of the function."""
 
 
-def buffer(f: Function, buffers: str, number: str | int) -> str:
+def buffer(f: LlvmFunction, buffers: str, number: str | int) -> str:
     """One of a list of arguments or results."""
     return f.load("ptr", buffers, f.mul(str(number), 8))
 
 
-def data(f: Function, buffer: str) -> str:
+def data(f: LlvmFunction, buffer: str) -> str:
     """The address of its first number."""
     return f.load("ptr", buffer, BUFFER_DATA)
 
 
-def dimension(f: Function, buffer: str, axis: int) -> str:
+def dimension(f: LlvmFunction, buffer: str, axis: int) -> str:
     return f.load("i64", f.load("ptr", buffer, BUFFER_DIMENSIONS), 8 * axis)
 
 
-def handler(run: Callable[[Function, str, str, str], None]) -> Function:
+def handler(run: Callable[[LlvmFunction, str, str, str], None]) -> LlvmFunction:
     """`XLA_FFI_Handler`: returns no error. `run` writes the call: of the list of arguments, their number, the list of
     results."""
-    f = Function(f"ptr @{HANDLER}(ptr %frame) nounwind")
+    f = LlvmFunction(f"ptr @{HANDLER}(ptr %frame) nounwind")
     extension = f.load("ptr", "%frame", FRAME_EXTENSION)
     f.branch(f.let(f"icmp ne ptr {extension}, null"), "extended", "run")
     f.block("extended", falls=False)

@@ -12,15 +12,15 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from autobatch.backends.llvm.functions import Vectors
-from autobatch.backends.llvm.text import Function
+from autobatch.backends.llvm.functions import VectorWriter
+from autobatch.backends.llvm.text import LlvmFunction
 
 
 @dataclass(frozen=True)
 class Mask:
     """Of each lane, whether."""
 
-    v: Vectors
+    v: VectorWriter
     text: str
 
     def __and__(self, other: Mask) -> Mask:
@@ -47,63 +47,63 @@ class Mask:
 
 
 @dataclass(frozen=True)
-class Whole:
+class IntegerVector:
     """Integers of as many bits as the floats have."""
 
-    v: Vectors
+    v: VectorWriter
     text: str
 
-    def __add__(self, other: Whole | int) -> Whole:
+    def __add__(self, other: IntegerVector | int) -> IntegerVector:
         return self._with("add", other)
 
-    def __sub__(self, other: Whole | int) -> Whole:
+    def __sub__(self, other: IntegerVector | int) -> IntegerVector:
         return self._with("sub", other)
 
-    def __mul__(self, other: Whole | int) -> Whole:
+    def __mul__(self, other: IntegerVector | int) -> IntegerVector:
         return self._with("mul", other)
 
-    def __and__(self, other: Whole | int) -> Whole:
+    def __and__(self, other: IntegerVector | int) -> IntegerVector:
         return self._with("and", other)
 
-    def __or__(self, other: Whole | int) -> Whole:
+    def __or__(self, other: IntegerVector | int) -> IntegerVector:
         return self._with("or", other)
 
-    def __xor__(self, other: Whole | int) -> Whole:
+    def __xor__(self, other: IntegerVector | int) -> IntegerVector:
         return self._with("xor", other)
 
-    def __lshift__(self, other: Whole | int) -> Whole:
+    def __lshift__(self, other: IntegerVector | int) -> IntegerVector:
         return self._with("shl", other)
 
-    def __rshift__(self, other: Whole | int) -> Whole:
+    def __rshift__(self, other: IntegerVector | int) -> IntegerVector:
         """With copies of the sign."""
         return self._with("ashr", other)
 
-    def logical(self, by: Whole | int) -> Whole:
+    def logical(self, by: IntegerVector | int) -> IntegerVector:
         """Shifted right, with zeros."""
         return self._with("lshr", by)
 
-    def third(self) -> Whole:
+    def third(self) -> IntegerVector:
         """Of numbers that are not negative."""
         return self._with("udiv", 3)
 
-    def times_high(self, other: Whole) -> Whole:
+    def times_high(self, other: IntegerVector) -> IntegerVector:
         """The high half of the product of numbers without a sign."""
         v, bits = self.v, self.v.bits_of_one
         of = v.vector(f"i{2 * bits}")
         a, b = (v.f.let(f"zext {v.integers} {x.text} to {of}") for x in (self, other))
         shift = v.all_of(f"i{2 * bits}", str(bits))
         high = v.f.let(f"lshr {of} {v.f.let(f'mul {of} {a}, {b}')}, {shift}")
-        return Whole(v, v.f.let(f"trunc {of} {high} to {v.integers}"))
+        return IntegerVector(v, v.f.let(f"trunc {of} {high} to {v.integers}"))
 
-    def followed_by(self, other: Whole, by: Whole) -> Whole:
+    def followed_by(self, other: IntegerVector, by: IntegerVector) -> IntegerVector:
         """Bits of the two behind each other, from bit `by` on."""
         v = self.v
         name = f"@llvm.fshl.{'' if v.lanes == 1 else f'v{v.lanes}'}i{v.bits_of_one}"
         v.f.declare(f"declare {v.integers} {name}({', '.join([v.integers] * 3)})")
         operands = ", ".join(f"{v.integers} {x.text}" for x in (self, other, by))
-        return Whole(v, v.f.let(f"call {v.integers} {name}({operands})"))
+        return IntegerVector(v, v.f.let(f"call {v.integers} {name}({operands})"))
 
-    def is_(self, predicate: str, other: Whole | int) -> Mask:
+    def is_(self, predicate: str, other: IntegerVector | int) -> Mask:
         """`predicate`: one of LLVM's `icmp`."""
         return Mask(self.v, self.v.f.let(f"icmp {predicate} {self.v.integers} {self.text}, {self._read(other)}"))
 
@@ -116,22 +116,22 @@ class Whole:
     def as_float(self) -> Real:
         return Real(self.v, self.v.f.let(f"sitofp {self.v.integers} {self.text} to {self.v.type}"))
 
-    def like(self, value: int) -> Whole:
+    def like(self, value: int) -> IntegerVector:
         """A constant."""
-        return Whole(self.v, self.v.whole(value))
+        return IntegerVector(self.v, self.v.whole(value))
 
-    def _read(self, other: Whole | int) -> str:
-        return other.text if isinstance(other, Whole) else self.v.whole(other)
+    def _read(self, other: IntegerVector | int) -> str:
+        return other.text if isinstance(other, IntegerVector) else self.v.whole(other)
 
-    def _with(self, name: str, other: Whole | int) -> Whole:
-        return Whole(self.v, self.v.integer(name, self.text, self._read(other)))
+    def _with(self, name: str, other: IntegerVector | int) -> IntegerVector:
+        return IntegerVector(self.v, self.v.integer(name, self.text, self._read(other)))
 
 
 @dataclass(frozen=True)
 class Real:
     """Floats, one in each lane."""
 
-    v: Vectors
+    v: VectorWriter
     text: str
 
     def __add__(self, other: Real | float) -> Real:
@@ -187,12 +187,12 @@ class Real:
         """Of the sign: of -0 as well."""
         return self.bits().is_("slt", 0)
 
-    def bits(self) -> Whole:
-        return Whole(self.v, self.v.bits(self.text))
+    def bits(self) -> IntegerVector:
+        return IntegerVector(self.v, self.v.bits(self.text))
 
-    def whole(self) -> Whole:
+    def whole(self) -> IntegerVector:
         """Of whole numbers that an integer holds."""
-        return Whole(self.v, self.v.to_integers(self.text))
+        return IntegerVector(self.v, self.v.to_integers(self.text))
 
     def like(self, value: float) -> Real:
         """A constant."""
@@ -243,23 +243,27 @@ def where(mask: Mask, a: Real | float, b: Real | float) -> Real:
     return Real(mask.v, mask.v.select(mask.text, like.read(a).text, like.read(b).text))
 
 
-def where_whole(mask: Mask, a: Whole | int, b: Whole | int) -> Whole:
+def where_whole(mask: Mask, a: IntegerVector | int, b: IntegerVector | int) -> IntegerVector:
     v = mask.v
-    of_a, of_b = (x.text if isinstance(x, Whole) else v.whole(x) for x in (a, b))
-    return Whole(v, v.f.let(f"select {v.mask} {mask.text}, {v.integers} {of_a}, {v.integers} {of_b}"))
+    of_a, of_b = (x.text if isinstance(x, IntegerVector) else v.whole(x) for x in (a, b))
+    return IntegerVector(v, v.f.let(f"select {v.mask} {mask.text}, {v.integers} {of_a}, {v.integers} {of_b}"))
 
 
-def table(name: str, numbers: Sequence[int], index: Whole) -> Whole:
+def table(name: str, numbers: Sequence[int], index: IntegerVector) -> IntegerVector:
     """Of a table of integers of 64 bits, those that stand at indices, which are within it."""
     v = index.v
     v.f.declare(f"@{name} = internal constant [{len(numbers)} x i64] [{', '.join(f'i64 {n}' for n in numbers)}]")
     if v.lanes == 1:
-        return Whole(v, v.f.let(f"load i64, ptr {v.f.let(f'getelementptr i64, ptr @{name}, i64 {index.text}')}"))
+        return IntegerVector(
+            v, v.f.let(f"load i64, ptr {v.f.let(f'getelementptr i64, ptr @{name}, i64 {index.text}')}")
+        )
     pointers, gather = v.vector("ptr"), f"@llvm.masked.gather.v{v.lanes}i64.v{v.lanes}p0"
     v.f.declare(f"declare {v.integers} {gather}({pointers}, i32, {v.mask}, {v.integers})")
     places = v.f.let(f"getelementptr i64, ptr @{name}, {v.integers} {index.text}")
     every = f"{v.mask} {v.all_of('i1', 'true')}"
-    return Whole(v, v.f.let(f"call {v.integers} {gather}({pointers} {places}, i32 8, {every}, {v.integers} poison)"))
+    return IntegerVector(
+        v, v.f.let(f"call {v.integers} {gather}({pointers} {places}, i32 8, {every}, {v.integers} poison)")
+    )
 
 
 def least(x: Real, most: Real | float) -> Real:
@@ -283,13 +287,13 @@ def polynomial(x: Real, coefficients: Sequence[float]) -> Real:
     return total
 
 
-def power_of_two(n: Whole) -> Real:
+def power_of_two(n: IntegerVector) -> Real:
     """Of the exponents of normal numbers."""
     digits, bias = (23, 127) if n.v.bits_of_one == 32 else (52, 1023)
     return ((n + bias) << digits).bits_as_float()
 
 
-def scaled(x: Real, n: Whole) -> Real:
+def scaled(x: Real, n: IntegerVector) -> Real:
     """x 2^n for n of a float's whole range of exponents and somewhat beyond: in two steps, of which only the second one
     may round."""
     half = n >> 1
@@ -330,7 +334,7 @@ def called(name: str, formula: Formula) -> Callable[..., str]:
     """Written once for each type of vectors in a module, as a function that is called: for formulas so long that
     copies would take the compiler time. Where there is one call, or where it is short, LLVM puts it in place."""
 
-    def make(v: Vectors, *xs: str) -> str:
+    def make(v: VectorWriter, *xs: str) -> str:
         lanes = "" if v.lanes == 1 else f"v{v.lanes}"
         symbol = f"@{name}.{lanes}f{v.bits_of_one}"
         if symbol not in v.f.called:
@@ -338,11 +342,11 @@ def called(name: str, formula: Formula) -> Callable[..., str]:
             define(v, symbol, len(xs))
         return v.f.let(f"call {v.type} {symbol}({', '.join(f'{v.type} {x}' for x in xs)})")
 
-    def define(v: Vectors, symbol: str, count: int) -> None:
+    def define(v: VectorWriter, symbol: str, count: int) -> None:
         parameters = [f"%x{k}" for k in range(count)]
         heads = ", ".join(f"{v.type} {p}" for p in parameters)
-        inner = Function(f"internal {v.type} {symbol}({heads}) nounwind")
-        within = Vectors(inner, v.scalar, v.lanes)
+        inner = LlvmFunction(f"internal {v.type} {symbol}({heads}) nounwind")
+        within = VectorWriter(inner, v.scalar, v.lanes)
         found = formula(*(Real(within, p) for p in parameters))
         inner.do(f"ret {v.type} {found.text}")
         for declaration in (*inner.declarations, str(inner)):
@@ -356,7 +360,7 @@ def in_double(formula: Formula) -> Formula:
 
     def single(*xs: Real) -> Real:
         v = xs[0].v
-        wide = Vectors(v.f, "double", v.lanes)
+        wide = VectorWriter(v.f, "double", v.lanes)
         held = [Real(wide, v.f.let(f"fpext {v.type} {x.text} to {wide.type}")) for x in xs]
         return Real(v, v.f.let(f"fptrunc {wide.type} {formula(*held).text} to {v.type}"))
 

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autobatch.backends.llvm.text import Function, broadcast, splat
+from autobatch.backends.llvm.text import LlvmFunction, broadcast, splat
 
 EXP = (0.499999934124816, 0.16666520107739446, 0.041668394214996886, 0.008368780418595751, 0.0013814466856635111)
 """exp(r) = 1 + r + r^2 P(r) for |r| <= ln(2) / 2."""
@@ -36,10 +36,10 @@ LN2 = (0.693359375, -2.1219444005471377e-04)
 
 
 @dataclass(frozen=True)
-class Vectors:
+class VectorWriter:
     """Writes instructions on vectors of floats into one function: `lanes` of `float` or `double`, or one number."""
 
-    f: Function
+    f: LlvmFunction
     scalar: str
     lanes: int
 
@@ -159,7 +159,7 @@ def _vector(lanes: int, type: str) -> str:
 # ---- functions
 
 
-def exp(v: Vectors, x: str) -> str:
+def exp(v: VectorWriter, x: str) -> str:
     """By ln(2) n + r. The power of two is applied in two steps: results that are subnormal are right as well."""
     held = v.call("maxnum", v.call("minnum", x, v.constant(89.0)), v.constant(-104.0))
     n = v.call("rint", v.two("fmul", held, v.constant(1.4426950408889634)))
@@ -174,7 +174,7 @@ def exp(v: Vectors, x: str) -> str:
     return v.select(v.compare("uno", x, x), x, p)
 
 
-def log(v: Vectors, x: str) -> str:
+def log(v: VectorWriter, x: str) -> str:
     """By x = 2^n (1 + f). Subnormal numbers are multiplied by 2^23 before."""
     small = v.compare("olt", x, v.constant(2.0**-126))
     scaled = v.select(small, v.two("fmul", x, v.constant(2.0**23)), x)
@@ -196,16 +196,16 @@ def log(v: Vectors, x: str) -> str:
     return v.select(v.compare("uge", x, v.constant(0.0)), v.select(v.compare("uno", x, x), x, result), nan(v))
 
 
-def nan(v: Vectors) -> str:
+def nan(v: VectorWriter) -> str:
     return v.constant(float("nan"))
 
 
-def logistic(v: Vectors, x: str) -> str:
+def logistic(v: VectorWriter, x: str) -> str:
     negated = v.f.let(f"fneg {v.type} {x}")
     return v.two("fdiv", v.constant(1.0), v.two("fadd", v.constant(1.0), exp(v, negated)))
 
 
-def tanh(v: Vectors, x: str) -> str:
+def tanh(v: VectorWriter, x: str) -> str:
     held = v.call("maxnum", v.call("minnum", x, v.constant(9.02)), v.constant(-9.02))
     square = v.two("fmul", held, held)
     above = v.two("fmul", held, v.polynomial(square, TANH[0]))
@@ -214,7 +214,7 @@ def tanh(v: Vectors, x: str) -> str:
     return v.select(v.compare("uno", x, x), x, found)
 
 
-def integer_pow(v: Vectors, x: str, y: int) -> str:
+def integer_pow(v: VectorWriter, x: str, y: int) -> str:
     total, power, left = "", x, abs(y)
     while left:
         if left & 1:
@@ -225,7 +225,7 @@ def integer_pow(v: Vectors, x: str, y: int) -> str:
     return v.two("fdiv", v.constant(1.0), total) if y < 0 else total
 
 
-Emit = Callable[[Vectors, Sequence[str]], str]
+Emit = Callable[[VectorWriter, Sequence[str]], str]
 
 
 def _two(name: str) -> Emit:

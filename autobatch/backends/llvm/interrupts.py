@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from autobatch.backends.llvm.text import Function
+    from autobatch.backends.llvm.text import LlvmFunction
 
 TURNS = 1024
 CYCLES = 1 << 26
@@ -64,7 +64,7 @@ define internal void @autobatch_no_memory() noinline cold nounwind {{
 class Interrupts:
     """The questions of one function. `scratch`: its scratch memory."""
 
-    def __init__(self, f: Function, scratch: str) -> None:
+    def __init__(self, f: LlvmFunction, scratch: str) -> None:
         self.f, self.scratch, self.label = f, scratch, f.name("stop")
         self.turns = f.cleared_slot("i64", "0")
         self.asks = False

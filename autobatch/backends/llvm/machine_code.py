@@ -27,7 +27,7 @@ import jax
 from autobatch.backends.llvm.ffi import HANDLER, INTERFACE, capsule
 from autobatch.backends.llvm.link import Code, LinkError, link
 from autobatch.backends.llvm.processor import defined
-from autobatch.backends.llvm.targets import AVX2, BY_WIDTH, GATHERS, Target, of_flags
+from autobatch.backends.llvm.targets import AVX2, BY_WIDTH, GATHERS, ProcessorTarget, of_flags
 from autobatch.common import cache_files
 from autobatch.common.cache_files import user_cache_folder
 from autobatch.source import Span
@@ -70,7 +70,7 @@ class Host:
     """The processor: what tells it from others, and what kind it is."""
 
     identity: str
-    target: Target
+    target: ProcessorTarget
 
     @property
     def bits(self) -> int:
@@ -101,7 +101,7 @@ _asked: ContextVar[Host | None] = ContextVar("written for", default=None)
 
 
 @contextmanager
-def written_for(target: Target) -> Iterator[None]:
+def written_for(target: ProcessorTarget) -> Iterator[None]:
     """Inside, texts are written for another kind of processor than the one that we run on."""
     token = _asked.set(Host(target.name, target))
     try:
@@ -218,19 +218,19 @@ def _load(name: str, text: str, functions: Sequence[str], outside: Mapping[str, 
         raise UnavailableError(f"what LLVM makes cannot be linked: {error}") from error
 
 
-def compile_object(text: str, vectorize: bool = False, target: Target | None = None) -> bytes:
+def compile_object(text: str, vectorize: bool = False, target: ProcessorTarget | None = None) -> bytes:
     """Machine code of a module, for this machine or for the least of a kind."""
     machine, parsed = _optimized(text, vectorize, target)
     return bytes(machine.emit_object(parsed))
 
 
-def assembly(text: str, vectorize: bool = False, target: Target | None = None) -> str:
+def assembly(text: str, vectorize: bool = False, target: ProcessorTarget | None = None) -> str:
     """The same for people."""
     machine, parsed = _optimized(text, vectorize, target)
     return str(machine.emit_assembly(parsed))
 
 
-def _machine(target: Target | None, level: int = 3) -> Any:
+def _machine(target: ProcessorTarget | None, level: int = 3) -> Any:
     llvm = _llvm()
     if target is None:
         features = llvm.get_host_cpu_features().flatten() + ",-prefer-256-bit"
@@ -245,7 +245,7 @@ def _machine(target: Target | None, level: int = 3) -> Any:
     return made.create_target_machine(cpu=target.cpu, features=target.features, opt=level, **BUILD)
 
 
-def _optimized(text: str, vectorize: bool, kind: Target | None) -> tuple[Any, Any]:
+def _optimized(text: str, vectorize: bool, kind: ProcessorTarget | None) -> tuple[Any, Any]:
     llvm, is_long = _llvm(), is_straight(text)
     target = _machine(kind, 1 if is_long else 3)
     parsed = llvm.parse_assembly(defined(text, kind or host().target))

@@ -13,9 +13,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from autobatch.backends.llvm.formulas import INFINITY, NAN, Real, power_of_two, where
-from autobatch.backends.llvm.functions import Vectors
-from autobatch.backends.llvm.targets import AVX512, Target
-from autobatch.backends.llvm.text import Function
+from autobatch.backends.llvm.functions import VectorWriter
+from autobatch.backends.llvm.targets import AVX512, ProcessorTarget
+from autobatch.backends.llvm.text import LlvmFunction
 
 ROUNDING = 1.5 * 2.0**23
 """What a float32 up to 2^22 is added to, and loses, to become a whole number; then its last bits are that number."""
@@ -113,15 +113,15 @@ def _native(name: str, *xs: Real) -> Real:
             return xs[1]
 
 
-def _intrinsic(v: Vectors, name: str, operands: Sequence[tuple[str, str]]) -> Real:
+def _intrinsic(v: VectorWriter, name: str, operands: Sequence[tuple[str, str]]) -> Real:
     symbol = f"@llvm.x86.avx512.mask.{name}.ps.512"
     v.f.declare(f"declare {v.type} {symbol}({', '.join(type for type, _ in operands)})")
     return Real(v, v.f.let(f"call {v.type} {symbol}({', '.join(f'{type} {x}' for type, x in operands)})"))
 
 
-def _in_registers(v: Vectors, name: str, xs: tuple[Real, ...]) -> Real:
+def _in_registers(v: VectorWriter, name: str, xs: tuple[Real, ...]) -> Real:
     """A step for vectors of several registers: for each of them."""
-    of = Vectors(v.f, v.scalar, LANES)
+    of = VectorWriter(v.f, v.scalar, LANES)
     found: list[str] = []
     for first in range(0, v.lanes, LANES):
         numbers = ", ".join(f"i32 {first + k}" for k in range(LANES))
@@ -143,14 +143,14 @@ _DECLARED = re.compile(
 )
 
 
-def defined(text: str, target: Target) -> str:
+def defined(text: str, target: ProcessorTarget) -> str:
     """A text with definitions of the steps that it declares."""
     lines: dict[str, None] = {}
 
     def definition(found: re.Match[str]) -> str:
         name, lanes = found[1], int(found[2])
         count = 1 if name in ("mantissa", "exponent") else 2
-        v = Vectors(Function(""), "float", lanes)
+        v = VectorWriter(LlvmFunction(""), "float", lanes)
         xs = tuple(Real(v, f"%x{k}") for k in range(count))
         v.f.head = (
             f"internal {v.type} @ab_{name}.v{lanes}f32({', '.join(f'{v.type} {x.text}' for x in xs)}) "

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Target:
+class ProcessorTarget:
     """`flags`: what Linux says of a processor that has it. `cpu` and `features` as LLVM names them: the least that such
     a processor has; code for the one that we run on is compiled for all that it has."""
 
@@ -39,7 +39,7 @@ GATHERS = "+fast-gather"
 trees and of noise (`python -m benchmarks.simd --callgrind`)."""
 _FUSED = f"+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt,+popcnt,{GATHERS}"
 
-AVX512 = Target(
+AVX512 = ProcessorTarget(
     "AVX-512",
     512,
     frozenset({"avx512f", "avx512vl"}),
@@ -47,10 +47,10 @@ AVX512 = Target(
     "x86-64",
     f"{_FUSED},+avx512f,+avx512vl,-prefer-256-bit",
 )
-AVX2 = Target("AVX2 with FMA", 256, frozenset({"avx2", "fma"}), _LINUX, "x86-64", _FUSED)
-SSE2 = Target("SSE2", 128, frozenset({"sse2"}), _LINUX, "x86-64", "")
+AVX2 = ProcessorTarget("AVX2 with FMA", 256, frozenset({"avx2", "fma"}), _LINUX, "x86-64", _FUSED)
+SSE2 = ProcessorTarget("SSE2", 128, frozenset({"sse2"}), _LINUX, "x86-64", "")
 """It has no operation for a product and a sum: each is a call of the C library."""
-NEON = Target("NEON", 128, frozenset({"asimd"}), "aarch64-unknown-linux-gnu", "generic", "+neon")
+NEON = ProcessorTarget("NEON", 128, frozenset({"asimd"}), "aarch64-unknown-linux-gnu", "generic", "+neon")
 """LLVM writes for it; there is no `link.py` for its objects yet."""
 
 BY_WIDTH = (AVX512, AVX2, SSE2)
@@ -61,6 +61,6 @@ BY_LEVEL = {"x86-64": SSE2, "x86-64-v3": AVX2, "x86-64-v4": AVX512, "aarch64": N
 """By the names that compilers have for the least that a processor has."""
 
 
-def of_flags(flags: Set[str]) -> Target | None:
+def of_flags(flags: Set[str]) -> ProcessorTarget | None:
     """The widest that a processor with these flags is; None where it is none."""
     return next((t for t in BY_WIDTH if t.flags <= flags), None)

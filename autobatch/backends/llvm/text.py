@@ -13,7 +13,7 @@ LONG = 1000
 """Lines of a function from which on formulas are called that stand in shorter ones."""
 
 
-class Function:
+class LlvmFunction:
     """One function, written from the top. Values are strings such as `%3` or `42`; integers are `i64`.
 
     Variables of loops live in memory that is allocated at the entry; LLVM's pass `sroa` makes registers of them."""
@@ -240,7 +240,7 @@ def splat(scalar: str, number: str) -> str:
     return f"splat ({scalar} {number})"
 
 
-def broadcast(f: Function, lanes: int, scalar: str, value: str) -> str:
+def broadcast(f: LlvmFunction, lanes: int, scalar: str, value: str) -> str:
     """A vector of equal elements."""
     if not value.startswith("%"):
         return splat(scalar, value)
@@ -249,7 +249,7 @@ def broadcast(f: Function, lanes: int, scalar: str, value: str) -> str:
     return f.let(f"shufflevector {of} {single}, {of} poison, <{lanes} x i32> zeroinitializer")
 
 
-def lanes_below(f: Function, lanes: int, count: str) -> str:
+def lanes_below(f: LlvmFunction, lanes: int, count: str) -> str:
     """Which lanes are less than a count, that may be more than there are."""
     counts = broadcast(f, lanes, "i32", f.let(f"trunc i64 {f.least(count, lanes)} to i32"))
     numbers = ", ".join(f"i32 {n}" for n in range(lanes))

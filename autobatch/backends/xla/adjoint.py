@@ -15,10 +15,10 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 
-from autobatch.backends.xla.emit import Emission, Program
-from autobatch.backends.xla.inverse import Entries, Inverse, Runs, as_rows, entries_of, invert, scaled
+from autobatch.backends.xla.emit import Emission, ScheduleEmitter
+from autobatch.backends.xla.inverse import Inverse, ReadEntries, Runs, as_rows, entries_of, invert, scaled
 from autobatch.backends.xla.loops import LevelLoop
-from autobatch.backends.xla.masks import Rows as MaskedRows
+from autobatch.backends.xla.masks import LiveRows as MaskedRows
 from autobatch.backends.xla.masks import on_rows
 from autobatch.backends.xla.products.choice import choose_outer, choose_sum
 from autobatch.backends.xla.products.operation import Source, outer, sum_rows
@@ -41,7 +41,7 @@ from autobatch.ir.system import (
     Gather,
     Given,
     PathSum,
-    Reader,
+    RowReader,
     Scatter,
     Selected,
     Spread,
@@ -50,12 +50,12 @@ from autobatch.ir.system import (
 )
 from autobatch.passes.autodiff.rules import as_pullback, contract, rule_of
 from autobatch.passes.schedule.contractions import row_product
-from autobatch.passes.schedule.fission import Order, Recurrence, Schedule, Stage, Task
+from autobatch.passes.schedule.fission import Recurrence, RowOrder, Schedule, ScheduleStage, Task
 from autobatch.passes.schedule.requests import gather_layout
 
 
 @dataclass
-class AdjointProgram(Program):
+class AdjointProgram(ScheduleEmitter):
     """An adjoint, and the schedule that the tables were made for. It is handed residuals, then cotangents."""
 
     root: Schedule
@@ -80,19 +80,19 @@ class AdjointEmission(Emission):
         super().__init__(program, shared, tables, signature)
         self.handed = handed
         self.root = program.root
-        self.steps: dict[int, Stage | Recurrence] = {}
+        self.steps: dict[int, ScheduleStage | Recurrence] = {}
         for step in self.root.steps:
             tasks = step.tasks if isinstance(step, Recurrence) else (step,)
             self.steps.update((id(e), step) for t in tasks for e in t.equations)
         copies = self.late.items()
         self.late = {x: e for x, e in copies if not isinstance(self.steps.get(id(e)), Recurrence)}
         self.lookups = {x: e for x, e in self.lookups.items() if not isinstance(self.steps.get(id(e)), Recurrence)}
-        self.entered: dict[Any, Entries] = {}
+        self.entered: dict[Any, ReadEntries] = {}
         self.inverses: dict[Any, Inverse] = {}
         self.derived: dict[str, Any] = {}
         self.contracted: dict[tuple[Any, int], Any] = {}
         self.sums: dict[Variable | None, Any] = {}
-        contracts = [e for s in self.schedule.steps if isinstance(s, Stage) for e in s.equations]
+        contracts = [e for s in self.schedule.steps if isinstance(s, ScheduleStage) for e in s.equations]
         self.added = {(e.cotangents[0], e.space) for e in contracts if isinstance(e, Contract) and _adds(e)}
 
     # ---- tables
@@ -105,7 +105,7 @@ class AdjointEmission(Emission):
             return super().window(name, start, width)
         return jax.lax.dynamic_slice_in_dim(self.inverse_permutation(name), start, width, allow_negative_indices=False)
 
-    def permutation(self, to: Order, origin: Order) -> None:
+    def permutation(self, to: RowOrder, origin: RowOrder) -> None:
         """Put a permutation in place that a loop will read: what is made in the trace of a loop stays there."""
         if (name := f"perm{to.index}<{origin.index}") not in self.places:
             self.inverse_permutation(name)
@@ -121,7 +121,7 @@ class AdjointEmission(Emission):
             self.derived[name] = jnp.zeros_like(rows).at[where].set(at, mode="drop")
         return self.derived[name]
 
-    def rows_read(self, reader: Reader | Follow, of: Variable) -> tuple[Any, Any, Any]:
+    def rows_read(self, reader: RowReader | Follow, of: Variable) -> tuple[Any, Any, Any]:
         """For every entry of the table of a reader: the row of `of` that it has read, past the last one where it has
         read another variable; the row of the cotangent; and its weight, or None."""
         equation = reader.equation
@@ -156,7 +156,7 @@ class AdjointEmission(Emission):
         ends = accumulate(self.rows(v) for v in variables)
         return {v: end - self.rows(v) for v, end in zip(variables, ends, strict=True)}
 
-    def entries(self, collect: Collect, first: Mapping[Variable, int]) -> Entries:
+    def entries(self, collect: Collect, first: Mapping[Variable, int]) -> ReadEntries:
         """The entries of the tables of all readers; `first` is where the rows of each cotangent begin."""
         key = self.key(collect, first)
         if key not in self.entered:
@@ -177,7 +177,7 @@ class AdjointEmission(Emission):
         """What the entries of the tables of all readers depend on."""
         return self.rows(collect.of), tuple(self.table_of(r, first) for r in collect.readers)
 
-    def table_of(self, reader: Reader, first: Mapping[Variable, int]) -> Any:
+    def table_of(self, reader: RowReader, first: Mapping[Variable, int]) -> Any:
         """What the inverse depends on, of one reader."""
         equation = reader.equation
         order = self.schedule.home[equation.result].index
@@ -228,7 +228,7 @@ class AdjointEmission(Emission):
 
     # ---- equations
 
-    def whole(self, equation: Equation, step: Stage | Recurrence) -> Sequence[Any]:
+    def whole(self, equation: Equation, step: ScheduleStage | Recurrence) -> Sequence[Any]:
         match equation:
             case Given(index=index):
                 return [self.handed[index]]
@@ -302,11 +302,11 @@ class AdjointEmission(Emission):
     def together(self, equation: Contract) -> list[Contract]:
         """The cotangents of all operands that the rows of one computation share, for the same cotangents of its
         results: what it computes on the way, as the turns of a loop, is computed once for them."""
-        stages = (s for s in self.schedule.steps if isinstance(s, Stage))
+        stages = (s for s in self.schedule.steps if isinstance(s, ScheduleStage))
         found = (e for s in stages for e in s.equations if isinstance(e, Contract) and _key(e) == _key(equation))
         return [e for e in found if all(x in self.env for x in e.operands if isinstance(x, Variable))]
 
-    def contract_masked(self, equation: Contract, order: Order, live: Any) -> Any:
+    def contract_masked(self, equation: Contract, order: RowOrder, live: Any) -> Any:
         """The cotangent of an operand that all rows share, of an operation that masks its rows itself."""
         of, wanted = equation.of, sorted({e.wrt for e in self.together(equation)})
         rule = rule_of(of, [ct is not None for ct in equation.cotangents], wanted)
@@ -332,13 +332,13 @@ class AdjointEmission(Emission):
             )
             indices, rows = rows_read(row.of, values, cotangent, self.live(row.of), clean=False)
             if row.through is not None:
-                which, _, _ = self.rows_read(Reader(row.through, 0, row.cotangent), row.through.sources[0])
+                which, _, _ = self.rows_read(RowReader(row.through, 0, row.cotangent), row.through.sources[0])
                 indices = in_tables(indices, which, shape)
             at = total.at[indices]
             total = at.add(rows.astype(dtype), mode="drop", wrap_negative_indices=False)
         return total.reshape(shape)
 
-    def outer(self, equation: Contract, order: Order, count: Any) -> Any | None:
+    def outer(self, equation: Contract, order: RowOrder, count: Any) -> Any | None:
         """The cotangent of the matrix of a product, where the kernel computes it; else None."""
         product, (ct,) = row_product(equation.of), equation.cotangents[:1]
         if product is None or product.weight != equation.of.operands[equation.wrt] or ct is None:
@@ -359,7 +359,7 @@ class AdjointEmission(Emission):
             return found[:-1]
         return outer([(self.in_order(ct, order), None)], self.in_order(row, order), count, kernel)
 
-    def row_sources(self, x: Variable, order: Order) -> list[Source]:
+    def row_sources(self, x: Variable, order: RowOrder) -> list[Source]:
         """The rows of a variable as parts that lie side by side, gathered ones before anything has copied them."""
         maker = self.makers.get(x)
         if self.schedule.home[x].index == order.index:

@@ -109,7 +109,7 @@ def _size(x: Any) -> int:
     return math.prod(x.type.shape) if isinstance(x.type, Array) else 1
 
 
-class Packed(NamedTuple):
+class CompactedRows(NamedTuple):
     """Some of the rows as fewer ones: row `at[k]` is the `k`-th, for each `k` of `live`, bool[width]."""
 
     rows: int
@@ -128,9 +128,9 @@ class Packed(NamedTuple):
         return [x.at[at].set(y, mode="drop", unique_indices=True) for x, y in zip(xs, found, strict=True)]
 
 
-def packed(mask: Any, width: int) -> Packed:
+def packed(mask: Any, width: int) -> CompactedRows:
     """The rows of a mask, `width` of them at most, in their order."""
     rows = mask.shape[0]
     before = jnp.cumsum(mask, dtype=jnp.int32)
     at = jnp.searchsorted(before, jnp.arange(1, width + 1, dtype=jnp.int32)).astype(jnp.int32)
-    return Packed(rows, at, at < rows)
+    return CompactedRows(rows, at, at < rows)

@@ -16,7 +16,7 @@ MANY, LARGE, SHARED = 16, 256, 30_000
 
 
 @dataclass(frozen=True)
-class Constants:
+class XlaConstants:
     """`call`: of one executable. `operation_ns`: those that XLA does not fuse. Of each row: numbers that are made,
     multiplications of products, and products and sorts that each row has for itself (`own`). `dot`: a product of many
     rows. `control`: a loop or branch that computed numbers decide; `inside_ns`: of each row, the multiplications in
@@ -40,8 +40,8 @@ class Constants:
     wake: float
 
 
-VALUES = Constants(18.0, 2.2, 0.2, 0.042, 1.5, 9.0, 240.0, 0.4, 5800.0, 11.0, 110.0, 2.7, 110.0, 89.0)
-DERIVATIVES = Constants(34.0, 120.0, 0.45, 0.039, 1.5, 18.0, 830.0, 4.1, 5100.0, 26.0, 180.0, 690.0, 410.0, 170.0)
+VALUES = XlaConstants(18.0, 2.2, 0.2, 0.042, 1.5, 9.0, 240.0, 0.4, 5800.0, 11.0, 110.0, 2.7, 110.0, 89.0)
+DERIVATIVES = XlaConstants(34.0, 120.0, 0.45, 0.039, 1.5, 18.0, 830.0, 4.1, 5100.0, 26.0, 180.0, 690.0, 410.0, 170.0)
 
 LAUNCH, GPU_CALL, TURNS = 10.0, 80.0, 16
 """On a GPU: of a kernel in a loop, and of a call; iterations that such a loop is taken to have."""
@@ -52,7 +52,7 @@ MOST_UNROLLED = 3000
 """Operations from which on loops stay loops."""
 
 
-def cost(work: Work, load: Load, constants: Constants | None = None) -> Cost:
+def cost(work: Work, load: Load, constants: XlaConstants | None = None) -> Cost:
     """What a call costs."""
     of = constants or (DERIVATIVES if load.derives else VALUES)
     is_planned = work.structured or work.recursions > work.following

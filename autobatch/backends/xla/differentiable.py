@@ -17,14 +17,14 @@ import jax
 import jax.numpy as jnp
 
 from autobatch.backends.xla.adjoint import AdjointProgram
-from autobatch.backends.xla.emit import Emission, Program
+from autobatch.backends.xla.emit import Emission, ScheduleEmitter
 from autobatch.backends.xla.lanes import is_float
 from autobatch.backends.xla.row_reads import rows_read
 from autobatch.common.sparse_rows import SparseRows
 from autobatch.data.tables import Signature
 from autobatch.ir import core
 from autobatch.ir.system import Variable
-from autobatch.passes.autodiff import Adjoint, Policy, Rows, differentiate
+from autobatch.passes.autodiff import Adjoint, Policy, RowCotangents, differentiate
 from autobatch.passes.schedule.fission import Schedule, print_schedule
 
 Mode = Literal["reverse", "reverse once", "forward"]
@@ -38,7 +38,12 @@ class Differentiable:
     have no derivative (`passes/autodiff/cut.py`)."""
 
     def __init__(
-        self, program: Program, root: Schedule, policy: Policy = "save_dots", by_rows: bool = False, cut: bool = False
+        self,
+        program: ScheduleEmitter,
+        root: Schedule,
+        policy: Policy = "save_dots",
+        by_rows: bool = False,
+        cut: bool = False,
     ) -> None:
         self.program, self.root, self.policy, self.by_rows, self.cut = program, root, policy, by_rows, cut
 
@@ -180,7 +185,7 @@ class _Pull:
         return of_shared, of_columns
 
 
-def _rows(emission: Emission, part: Rows, outputs: Sequence[Any]) -> tuple[Any, Any]:
+def _rows(emission: Emission, part: RowCotangents, outputs: Sequence[Any]) -> tuple[Any, Any]:
     """The indices and rows of a read, of the outputs of an adjoint."""
     indices = [emission.literal(x) if isinstance(x, core.Literal) else outputs[x] for x in part.indices]
     return rows_read(part.of, indices, outputs[part.cotangent], emission.live(part.of), clean=True)

@@ -30,7 +30,6 @@ from autobatch.ir.system import (
     PLACED,
     Atom,
     Collect,
-    Column,
     Compute,
     Constant,
     Contract,
@@ -40,6 +39,7 @@ from autobatch.ir.system import (
     Follow,
     Gather,
     Given,
+    HostColumn,
     PathSum,
     Scatter,
     Selected,
@@ -52,13 +52,13 @@ from autobatch.ir.system import (
 )
 from autobatch.ir.types import Array
 from autobatch.passes.schedule.contractions import row_product
-from autobatch.passes.schedule.fission import Order, Recurrence, Schedule, Stage, Task
+from autobatch.passes.schedule.fission import Recurrence, RowOrder, Schedule, ScheduleStage, Task
 from autobatch.passes.schedule.requests import gather_layout, weight_dtype
 from autobatch.passes.schedule.row_reads import lookups
 
 
 @dataclass
-class Program:
+class ScheduleEmitter:
     """A schedule and the tables it reads, to be traced for one signature."""
 
     schedule: Schedule
@@ -88,7 +88,7 @@ def rows_read_in_loops(schedule: Schedule) -> dict[Variable, Gather | Spread]:
     """Copies of rows, outside of loops, that nothing but computations of loops reads, in the order that they have."""
     found: dict[Variable, Gather | Spread] = {}
     for step in schedule.steps:
-        for equation in step.equations if isinstance(step, Stage) else ():
+        for equation in step.equations if isinstance(step, ScheduleStage) else ():
             if isinstance(equation, Gather | Spread) and math.prod(equation.result.type.shape) >= WIDE:
                 source = equation.sources if isinstance(equation, Gather) else (equation.source,)
                 if len(source) == 1 and source[0].space is not None and equation.result.space is not None:
@@ -96,7 +96,11 @@ def rows_read_in_loops(schedule: Schedule) -> dict[Variable, Gather | Spread]:
     for x in schedule.system.outputs:
         found.pop(x, None)
     for step in schedule.steps:
-        places = [(None, step.equations)] if isinstance(step, Stage) else [(t.order, t.equations) for t in step.tasks]
+        places = (
+            [(None, step.equations)]
+            if isinstance(step, ScheduleStage)
+            else [(t.order, t.equations) for t in step.tasks]
+        )
         for order, equations in places:
             for equation in equations:
                 for x in reads(equation):
@@ -110,7 +114,7 @@ class Emission:
 
     def __init__(
         self,
-        program: Program,
+        program: ScheduleEmitter,
         shared: Sequence[Any],
         tables: Mapping[str, Any],
         signature: Signature,
@@ -127,7 +131,7 @@ class Emission:
         self.wholes: dict[tuple[Variable, ...], Any] = {}
         self.permuted: dict[tuple[Variable, int], Any] = {}
         self.multiplied: dict[tuple[Variable, ...], Any] = {}
-        stages = [s for s in self.schedule.steps if isinstance(s, Stage)]
+        stages = [s for s in self.schedule.steps if isinstance(s, ScheduleStage)]
         self.makers = {r: e for s in stages for e in s.equations for r in results(e)}
         self.stage_of = {r: s for s in stages for e in s.equations for r in results(e)}
         self.matrices = Matrices(self.env, self.makers)
@@ -137,7 +141,7 @@ class Emission:
 
     def run(self) -> None:
         for step in self.schedule.steps:
-            if isinstance(step, Stage):
+            if isinstance(step, ScheduleStage):
                 self.stage(step)
             else:
                 self.loop(step)
@@ -174,7 +178,7 @@ class Emission:
         capacity = self.capacity(self.schedule.home[equation.results[0]])
         return jnp.arange(capacity) < self.count(equation.space.index)
 
-    def capacity(self, order: Order) -> int:
+    def capacity(self, order: RowOrder) -> int:
         return self.signature.capacity[order.space.index]
 
     # ---- values
@@ -201,7 +205,7 @@ class Emission:
             return jnp.asarray(self.constants[x.constant])
         return jax_compat.literal(x.value, x.type)
 
-    def in_order(self, x: Variable, order: Order) -> Any:
+    def in_order(self, x: Variable, order: RowOrder) -> Any:
         """All rows of `x`, in the given order of its space."""
         home = self.schedule.home[x]
         if home.index == order.index:
@@ -249,7 +253,7 @@ class Emission:
 
     # ---- stages
 
-    def stage(self, stage: Stage) -> None:
+    def stage(self, stage: ScheduleStage) -> None:
         for equation in stage.equations:
             if isinstance(equation, Gather | Spread) and (
                 equation.result in self.late or equation.result in self.lookups
@@ -259,14 +263,14 @@ class Emission:
                 continue
             self.env.update(zip(results(equation), self.whole(equation, stage), strict=True))
 
-    def whole(self, equation: Equation, step: Stage | Recurrence) -> Sequence[Any]:
+    def whole(self, equation: Equation, step: ScheduleStage | Recurrence) -> Sequence[Any]:
         """The results of an equation over all rows of its space."""
         match equation:
             case Shared(index=index):
                 return [jnp.asarray(self.shared[index])]
             case Constant(result=result, literal=literal):
                 return [jax_compat.conform(self.literal(literal), result.type)]
-            case Column(result=result, table=table):
+            case HostColumn(result=result, table=table):
                 name = f"{table}@{self.schedule.home[result].index}"
                 values = self.tables[name] if table in self.request.wide else self.table(name)
                 return [values.astype(jax_compat.device_dtype(result.type))]
@@ -307,19 +311,19 @@ class Emission:
             case _:
                 assert_never(equation)
 
-    def looked_up(self, equation: Compute, table: Variable, order: Order) -> Any:
+    def looked_up(self, equation: Compute, table: Variable, order: RowOrder) -> Any:
         """Rows of an array of which each row would have a copy, where the copies come from."""
         read = self.lookups[table]
         which = self.table(f"{read.table}@{order.index}")
         tables = self.joined(read.sources, jax_compat.device_dtype(table.type))
         return rows_of_each(equation, [self.operand(x, order) for x in equation.operands[1:]], tables, which)
 
-    def operand(self, x: Atom, order: Order) -> Any:
+    def operand(self, x: Atom, order: RowOrder) -> Any:
         if isinstance(x, Variable) and x.space is not None:
             return self.in_order(x, order)
         return self.atom(x)
 
-    def segments(self, fold: Fold | PathSum, kind: str, table: str, step: Stage | Recurrence) -> Any:
+    def segments(self, fold: Fold | PathSum, kind: str, table: str, step: ScheduleStage | Recurrence) -> Any:
         """A fold over all rows: a reduction by sorted segments."""
         order = self.schedule.home[fold.result]
         name, rows = f"{table}@{order.index}", self.capacity(order)
@@ -332,7 +336,7 @@ class Emission:
             values = counted(fold, values, owner)
         return segment_reduce(kind, values, owner, rows)
 
-    def elements(self, fold: Fold | PathSum, step: Stage | Recurrence) -> Any:
+    def elements(self, fold: Fold | PathSum, step: ScheduleStage | Recurrence) -> Any:
         """The elements of the runs of a fold, in their order."""
         table = fold.name if isinstance(fold, PathSum) else fold.table
         variables, _ = gather_layout(self.schedule, fold, step)

@@ -15,7 +15,7 @@ from autobatch.backends.xla.rows import take
 
 
 @dataclass(frozen=True)
-class Entries:
+class ReadEntries:
     """What the entries of tables have read: `row` is the row that each has read, past the last one where it does not
     count; `source` where its cotangent lies. `count`: how often each row has been read; `once`: none more than once."""
 
@@ -58,12 +58,12 @@ def scaled(values: Any, factors: Any) -> Any:
     return jnp.where(factors == 0, jnp.zeros_like(values), values * factors)
 
 
-def entries_of(row: Any, source: Any, rows: int) -> Entries:
+def entries_of(row: Any, source: Any, rows: int) -> ReadEntries:
     count = jnp.zeros(rows + 1, row.dtype).at[row].add(1, mode="promise_in_bounds")[:rows]
-    return Entries(row, source, count, jnp.max(count, initial=0) <= 1)
+    return ReadEntries(row, source, count, jnp.max(count, initial=0) <= 1)
 
 
-def invert(found: Entries) -> Inverse:
+def invert(found: ReadEntries) -> Inverse:
     """The entries that have read each row, in their order. Where no row is read twice, as in trees, nothing is
     sorted."""
     entries, rows = found.row.shape[0], found.rows

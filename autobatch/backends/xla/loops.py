@@ -28,7 +28,7 @@ from autobatch.ir.system import (
     reads,
     results,
 )
-from autobatch.passes.schedule.fission import Order, Recurrence, Task
+from autobatch.passes.schedule.fission import Recurrence, RowOrder, Task
 from autobatch.planning.windows import of_word
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ class LevelLoop:
     def window(self, task: Task, width: int, start: Any, live: tuple[Any, Any], buffers: list[Any]) -> list[Any]:
         """Rows start:start+width of one task; those outside the interval `live` are of levels to come, and are
         overwritten."""
-        order: Order = task.order
+        order: RowOrder = task.order
         local: dict[Variable, Any] = {}
 
         def row(x: Atom) -> Any:
@@ -252,7 +252,7 @@ class LevelLoop:
                     )
         return buffers
 
-    def gathered(self, equation: Equation, order: Order, start: Any, width: int, buffers: list[Any]) -> Any:
+    def gathered(self, equation: Equation, order: RowOrder, start: Any, width: int, buffers: list[Any]) -> Any:
         """What an equation that reads other rows gives for the rows of a window."""
         match equation:
             case Gather():
@@ -262,11 +262,11 @@ class LevelLoop:
             case _:
                 raise AssertionError("only computations, gathers and folds are in cycles")
 
-    def read_by(self, gather: Gather, order: Order, start: Any, width: int, buffers: list[Any]) -> tuple[Any, Any]:
+    def read_by(self, gather: Gather, order: RowOrder, start: Any, width: int, buffers: list[Any]) -> tuple[Any, Any]:
         """The array that a gather reads, and which rows of it belong to a window."""
         return self.source(gather, buffers), self.e.window(f"{gather.table}@{order.index}", start, width)
 
-    def slice(self, x: Variable, order: Order, start: Any, width: int, buffers: list[Any]) -> Any:
+    def slice(self, x: Variable, order: RowOrder, start: Any, width: int, buffers: list[Any]) -> Any:
         """The window's rows of a variable of the same space."""
         if x in self.copied:
             whole, table = self.copied[x]
@@ -287,7 +287,7 @@ class LevelLoop:
             return self.joined[equation.table]
         return buffers[self.place[inside][0]]
 
-    def run_of_rows(self, fold: Fold, order: Order, start: Any, width: int, buffers: list[Any]) -> Any:
+    def run_of_rows(self, fold: Fold, order: RowOrder, start: Any, width: int, buffers: list[Any]) -> Any:
         """A fold for one window: a loop as long as the longest run in it, lanes that are done keep their value."""
         name = f"{fold.table}@{order.index}"
         bounds = self.e.window(f"{name}.start", start, width + 1)

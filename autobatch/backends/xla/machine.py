@@ -24,21 +24,21 @@ import jax
 
 from autobatch.backends.xla.measure import measure
 from autobatch.common.cache_files import user_cache_folder
-from autobatch.passes.schedule.costs import TYPICAL, Machine
+from autobatch.passes.schedule.costs import TYPICAL, MachineCosts
 
 logger = logging.getLogger("autobatch")
 
 FORMAT = 2
-"""Counts up whenever the numbers of `Machine` change their meaning."""
+"""Counts up whenever the numbers of `MachineCosts` change their meaning."""
 
 LARGEST = 1 << 20
 """Bytes that are read of a file."""
 
-_known: dict[tuple[Path | None, str], Machine] = {}
+_known: dict[tuple[Path | None, str], MachineCosts] = {}
 _lock = threading.Lock()
 
 
-def machine(setting: str | Path) -> Machine:
+def machine(setting: str | Path) -> MachineCosts:
     """The costs that the option `window_costs` asks for: the constants of a typical machine, or those of this one from
     the user's cache folder or from another folder. Measured at most once in a process."""
     if setting == "typical":
@@ -90,7 +90,7 @@ def _processor() -> str:
     return " ".join([platform.machine(), found[0] if found else platform.processor()])
 
 
-def _from_file_or_measured(folder: Path | None, identity: Mapping[str, Any]) -> Machine:
+def _from_file_or_measured(folder: Path | None, identity: Mapping[str, Any]) -> MachineCosts:
     path = None if folder is None else file_of(folder, identity)
     if path is not None:
         try:
@@ -105,7 +105,7 @@ def _from_file_or_measured(folder: Path | None, identity: Mapping[str, Any]) -> 
     return made
 
 
-def read(path: Path, identity: Mapping[str, Any]) -> Machine:
+def read(path: Path, identity: Mapping[str, Any]) -> MachineCosts:
     """The machine that a file describes.
 
     Raises OSError where it cannot be read, ValueError where it is no such file, or of another machine or version."""
@@ -125,7 +125,7 @@ def read(path: Path, identity: Mapping[str, Any]) -> Machine:
     return _machine(held.get("machine"))
 
 
-def _machine(held: Any) -> Machine:
+def _machine(held: Any) -> MachineCosts:
     """A machine from what a file says of it, every number checked: windows are covered by them."""
     products = held.get("products") if isinstance(held, dict) else None
     if not isinstance(products, list) or not products or not all(isinstance(p, list) and len(p) == 2 for p in products):
@@ -134,7 +134,7 @@ def _machine(held: Any) -> Machine:
     speeds = tuple((int(_positive(rows)), _positive(speed)) for rows, speed in products)
     if list(speeds) != sorted(speeds) or speeds[0][0] < 1:
         raise ValueError("the file is damaged (speeds of products out of order)")
-    return Machine(overhead, step, element, expensive, speeds)
+    return MachineCosts(overhead, step, element, expensive, speeds)
 
 
 def _positive(number: Any) -> float:
@@ -147,7 +147,7 @@ def _hash(identity: Any, machine: Any) -> str:
     return hashlib.sha256(json.dumps([identity, machine], sort_keys=True).encode()).hexdigest()
 
 
-def write(path: Path, identity: Mapping[str, Any], made: Machine) -> None:
+def write(path: Path, identity: Mapping[str, Any], made: MachineCosts) -> None:
     """Keep a measured machine: whole or not at all, whatever other processes write meanwhile. Where nothing can be
     written, the next process measures again."""
     held = {"identity": dict(identity), "machine": asdict(made)}

@@ -17,11 +17,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.lanes.control import Control
+from autobatch.backends.llvm.lanes.control import RegionWriter
 from autobatch.backends.llvm.lanes.ops import shape_of
-from autobatch.backends.llvm.lanes.program import Body, Gang, Operand, OverRows, Program, Result, Signature, program
+from autobatch.backends.llvm.lanes.program import (
+    Body,
+    CodeOperand,
+    CodeSignature,
+    EmittedCode,
+    Gang,
+    OverRows,
+    Result,
+    program,
+)
 from autobatch.backends.llvm.lanes.recursion import run_recursion
-from autobatch.backends.llvm.lanes.refill import Split, refilled, why
+from autobatch.backends.llvm.lanes.refill import LoopSplit, refilled, why
 from autobatch.backends.llvm.lanes.reverse import inner_gradient, pulled_back
 from autobatch.backends.llvm.lanes.tensors import KEY, Tensor
 from autobatch.backends.llvm.lanes.widths import widest_of
@@ -29,7 +38,7 @@ from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.llvm.outside import library
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Value, While, walk
-from autobatch.ir.leaf import Rule
+from autobatch.ir.leaf import DerivativeRule
 from autobatch.ir.masked import refill_of
 from autobatch.ir.ops import Op
 from autobatch.options import OptionError
@@ -111,8 +120,8 @@ def why_refilled(op: Op, varying: Sequence[bool]) -> str:
     return why(op["region"], _shared(op, varying), refill_of(op))
 
 
-def _split(op: Op, varying: Sequence[bool]) -> Split | None:
-    return Split.of(op["region"], _shared(op, varying), refill_of(op))
+def _split(op: Op, varying: Sequence[bool]) -> LoopSplit | None:
+    return LoopSplit.of(op["region"], _shared(op, varying), refill_of(op))
 
 
 def _shared(op: Op, varying: Sequence[bool]) -> list[Value]:
@@ -134,7 +143,7 @@ def _is_worth_it(op: Op) -> bool:
 # ---- what goes in and out
 
 
-def _dtypes(of: Sequence[Operand | Result]) -> list[Any]:
+def _dtypes(of: Sequence[CodeOperand | Result]) -> list[Any]:
     return [jax_compat.dtype_of(x.dtype) for x in of]
 
 
@@ -160,7 +169,7 @@ def _shape(r: Result, rows: int) -> jax.ShapeDtypeStruct:
 # ---- the code
 
 
-def _prepared(op: Op, varying: Sequence[bool], masked: bool) -> tuple[Program, Signature, int]:
+def _prepared(op: Op, varying: Sequence[bool], masked: bool) -> tuple[EmittedCode, CodeSignature, int]:
     """The text, what goes in and comes out, and how many rows it computes at once."""
     signature, body = _signature(op, varying, masked)
     refused: RefusedError | None = None
@@ -177,12 +186,12 @@ def _prepared(op: Op, varying: Sequence[bool], masked: bool) -> tuple[Program, S
     raise refused
 
 
-def _refilled(op: Op, signature: Signature) -> OverRows | None:
+def _refilled(op: Op, signature: CodeSignature) -> OverRows | None:
     """The loop over rows whose lanes take the next row when they are done; None where gangs go one after another."""
     split = _split(op, [x.varies for x in signature.operands]) if op.name == "masked" else None
     if split is None:
         return None
-    return partial(refilled, split, lambda gang: Control(gang.w, gang.constant, partial(inner_gradient, gang)))
+    return partial(refilled, split, lambda gang: RegionWriter(gang.w, gang.constant, partial(inner_gradient, gang)))
 
 
 def _widths(op: Op, varying: Sequence[bool]) -> Iterator[int]:
@@ -196,7 +205,7 @@ def _widths(op: Op, varying: Sequence[bool]) -> Iterator[int]:
     yield 1
 
 
-def _signature(op: Op, varying: Sequence[bool], masked: bool) -> tuple[Signature, Body]:
+def _signature(op: Op, varying: Sequence[bool], masked: bool) -> tuple[CodeSignature, Body]:
     if op.name == "pullback":
         return _of_derivative(op["rule"], varying, masked)
     inputs: Sequence[Value]
@@ -205,22 +214,24 @@ def _signature(op: Op, varying: Sequence[bool], masked: bool) -> tuple[Signature
         inputs, types = (*held.parameters, *held.captured), held.types
     else:
         inputs, types = op["region"].args, [r.type for r in op["region"].results]
-    operands = tuple(Operand(*shape_of(x.type), v) for x, v in zip(inputs, varying, strict=True))
+    operands = tuple(CodeOperand(*shape_of(x.type), v) for x, v in zip(inputs, varying, strict=True))
 
     def body(gang: Gang, xs: Sequence[Tensor]) -> Sequence[Tensor]:
         if op.name == "blocks":
             return run_recursion(gang, op, xs, gang.mask)
-        return Control(gang.w, gang.constant, partial(inner_gradient, gang)).region(op["region"], xs, {}, gang.mask)
+        return RegionWriter(gang.w, gang.constant, partial(inner_gradient, gang)).region(
+            op["region"], xs, {}, gang.mask
+        )
 
-    return Signature(operands, tuple(Result(*shape_of(t)) for t in types), masked), body
+    return CodeSignature(operands, tuple(Result(*shape_of(t)) for t in types), masked), body
 
 
-def _of_derivative(rule: Rule, varying: Sequence[bool], masked: bool) -> tuple[Signature, Body]:
+def _of_derivative(rule: DerivativeRule, varying: Sequence[bool], masked: bool) -> tuple[CodeSignature, Body]:
     if rule.op.name != "masked":
         raise RefusedError(f"the derivative of {rule.op.name}")
     given = [t for t, number in zip(rule.operands, rule.numbers, strict=True) if number is None]
     cotangents = [t for t, has in zip(rule.results, rule.cotangents, strict=True) if has]
-    operands = tuple(Operand(*shape_of(t), v) for t, v in zip((*given, *cotangents), varying, strict=True))
+    operands = tuple(CodeOperand(*shape_of(t), v) for t, v in zip((*given, *cotangents), varying, strict=True))
     rest = iter(varying)
     of = [number is None and next(rest) for number in rule.numbers]
     results = tuple(Result(*shape_of(rule.operands[k]), summed=not of[k]) for k in rule.wrt)
@@ -228,4 +239,4 @@ def _of_derivative(rule: Rule, varying: Sequence[bool], masked: bool) -> tuple[S
     def body(gang: Gang, xs: Sequence[Tensor]) -> Sequence[Tensor | None]:
         return pulled_back(gang, rule, xs, totals=gang.totals)
 
-    return Signature(operands, results, masked), body
+    return CodeSignature(operands, results, masked), body

@@ -57,11 +57,11 @@ def differentiable_loop(
     step: Step, held: State, start: State, until: Until, begun: Any, moved: Step
 ) -> tuple[Any, list[Any]]:
     """The same, with a derivative, that of `moved`, which computes the same. Neither closes over a tracer."""
-    loop = _Loop(step, moved, [is_float(x) for x in held], [is_float(x) for x in start], until)
+    loop = _MaskedLoop(step, moved, [is_float(x) for x in held], [is_float(x) for x in start], until)
     return loop.run(held, start, begun)
 
 
-class _Loop:
+class _MaskedLoop:
     """`held` and `start`: which of what is read in all turns, and of the state, can move."""
 
     def __init__(self, step: Step, moved: Step, held: Sequence[bool], start: Sequence[bool], until: Until) -> None:

@@ -62,7 +62,7 @@ GUARDED = 10
 
 
 @dataclass(frozen=True)
-class Rows:
+class LiveRows:
     """`count` rows of which those of `live`, bool[count], matter. None: there are no rows. `loops`: the option of that
     name, what runs loops over them."""
 
@@ -71,7 +71,9 @@ class Rows:
     loops: str = "xla"
 
 
-def on_rows(op: Op, xs: Sequence[Any], varying: Sequence[bool], rows: Rows | None, careful: bool = False) -> list[Any]:
+def on_rows(
+    op: Op, xs: Sequence[Any], varying: Sequence[bool], rows: LiveRows | None, careful: bool = False
+) -> list[Any]:
     """The results of a masked operation, or of the pullback of one: with a leading axis of rows where `vary` says so.
     `careful`: derivatives of them are wanted."""
     if op.name == "gradient_of":
@@ -79,7 +81,7 @@ def on_rows(op: Op, xs: Sequence[Any], varying: Sequence[bool], rows: Rows | Non
     if rows is not None and not careful:
 
         def plain(xs: Sequence[Any], live: Any) -> list[Any]:
-            return on_rows(op, xs, varying, Rows(rows.count, live))
+            return on_rows(op, xs, varying, LiveRows(rows.count, live))
 
         found = by_machine_code(op, xs, varying, rows.live, rows.loops, plain)
         if found is not None:
@@ -126,13 +128,13 @@ def vary(op: Op, varying: Sequence[bool]) -> list[bool]:
         count = len(op["program"].types) if op.name == "blocks" else len(op["region"].results)
         count = len(op["wrt"]) if op.name == "gradient_of" else count
         return [any(varying)] * count
-    rule: leaf.Rule = op["rule"]
+    rule: leaf.DerivativeRule = op["rule"]
     rest = iter(varying)
     of = [number is None and next(rest) for number in rule.numbers]
     return [of[k] for k in rule.wrt]
 
 
-def _blocks(op: Op, xs: Sequence[Any], varying: Sequence[bool], rows: Rows | None, careful: bool) -> list[Any]:
+def _blocks(op: Op, xs: Sequence[Any], varying: Sequence[bool], rows: LiveRows | None, careful: bool) -> list[Any]:
     """A program of blocks on rows, or once."""
     count = next((x.shape[0] for x, v in zip(xs, varying, strict=True) if v), 1)
     live = None if rows is None else rows.live
@@ -143,7 +145,9 @@ def _blocks(op: Op, xs: Sequence[Any], varying: Sequence[bool], rows: Rows | Non
     return found if any(varying) else [x[0] for x in found]
 
 
-def _inner_gradient(op: Op, xs: Sequence[Any], varying: Sequence[bool], rows: Rows | None, careful: bool) -> list[Any]:
+def _inner_gradient(
+    op: Op, xs: Sequence[Any], varying: Sequence[bool], rows: LiveRows | None, careful: bool
+) -> list[Any]:
     """The derivatives of a number of each row: also by what all rows share."""
     given, flags = list(xs), list(varying)
     if any(flags):
@@ -161,13 +165,15 @@ def _inner_gradient(op: Op, xs: Sequence[Any], varying: Sequence[bool], rows: Ro
 def _inside_of_blocks(op: Op, _: Sequence[Array], xs: Sequence[Any], varying: Sequence[bool]) -> list[Any]:
     """An inner derivative in a program of blocks, which sees to it that all rows hold numbers that loops end on."""
     rows = next((x.shape[0] for x, v in zip(xs, varying, strict=True) if v), None)
-    return on_rows(op, xs, varying, None if rows is None else Rows(rows, jnp.ones((rows,), bool)), careful=True)
+    return on_rows(op, xs, varying, None if rows is None else LiveRows(rows, jnp.ones((rows,), bool)), careful=True)
 
 
 WITH_CONTROL["gradient_of"] = _inside_of_blocks
 
 
-def _pulled_back(rule: leaf.Rule, xs: Sequence[Any], varying: Sequence[bool], rows: Rows | None) -> list[Any]:
+def _pulled_back(
+    rule: leaf.DerivativeRule, xs: Sequence[Any], varying: Sequence[bool], rows: LiveRows | None
+) -> list[Any]:
     """The cotangents of the operands `rule.wrt`; that of an operand that all rows share is summed over live rows."""
     rest = iter(zip(xs, varying, strict=True))
     held = [
@@ -330,7 +336,7 @@ class _Lanes:
 
     def with_control(self, op: Op, xs: Sequence[Any], varying: Sequence[bool], mask: Any) -> list[Any]:
         live = jnp.ones((self.rows,), bool) if mask is None else mask
-        return on_rows(op, xs, varying, Rows(self.rows, live) if any(varying) else None, self.careful)
+        return on_rows(op, xs, varying, LiveRows(self.rows, live) if any(varying) else None, self.careful)
 
     def branch(self, branch: If, env: Environment, mask: Any) -> Sequence[Any]:
         (condition,) = self.read([branch.condition], env)
@@ -399,7 +405,7 @@ class _Lanes:
         start = self.all_spread(self.read(loop.init, env), loop.init, body.args)
         limit = limit_of(loop)
         widths = self.widths(loop) or [self.rows]
-        turns = _Turns(loop, captured, varies, NO_LIMIT if limit is None else limit.turns)
+        turns = _MaskedTurns(loop, captured, varies, NO_LIMIT if limit is None else limit.turns)
         lanes = self if len(widths) == 1 else self.of_width(self.rows, "loops")
         state = [jnp.asarray(turns.more(lanes, start, dict(zip(captured, held[1:], strict=True)), everyone)), *start]
         _, (goes_on, *final) = turns.run(lanes, widths, held, state, jnp.int32(0))
@@ -432,7 +438,7 @@ class _Lanes:
 
 
 @dataclass(frozen=True)
-class _Turns:
+class _MaskedTurns:
     """The turns of a loop that reads `captured`. The state is which rows go on (where they differ; else whether all
     do), and what is carried; held are the rows that there are, and `captured`."""
 

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.passes.schedule.costs import Machine
+from autobatch.passes.schedule.costs import MachineCosts
 
 PRODUCT_ROWS = (4, 8, 16, 32, 64, 128)
 INNER, OUTER = 256, 768
@@ -38,7 +38,7 @@ LEAST = 1e-6
 
 
 @dataclass(frozen=True)
-class Loop:
+class MeasuredLoop:
     """A loop over windows of `rows` rows and `columns` columns, and how many turns take a fraction of a millisecond.
     `body(rows, buffer, index, weights)` makes the rows that a window writes."""
 
@@ -91,16 +91,16 @@ def _expensive(rows: Any, buffer: Any, index: Any, weights: Any) -> Any:
     return _cheap(rows, buffer, index, weights)
 
 
-LOOPS: Mapping[str, Loop] = {
-    **{f"product {n}": Loop(n, INNER, max(2, 128 // n), _product) for n in PRODUCT_ROWS},
-    "short": Loop(*NARROW, 200, _short),
-    "long": Loop(*NARROW, 100, _long),
-    "cheap": Loop(*BROAD, 16, _cheap),
-    "expensive": Loop(*BROAD, 8, _expensive),
+LOOPS: Mapping[str, MeasuredLoop] = {
+    **{f"product {n}": MeasuredLoop(n, INNER, max(2, 128 // n), _product) for n in PRODUCT_ROWS},
+    "short": MeasuredLoop(*NARROW, 200, _short),
+    "long": MeasuredLoop(*NARROW, 100, _long),
+    "cheap": MeasuredLoop(*BROAD, 16, _cheap),
+    "expensive": MeasuredLoop(*BROAD, 8, _expensive),
 }
 
 
-def measure() -> Machine:
+def measure() -> MachineCosts:
     """Measure the machine and the device that JAX computes on by default: well under a second, most of it compiling."""
     with jax.ensure_compile_time_eval():  # the program that asks may be compiled while JAX traces its caller
         return machine_of(_times())
@@ -137,7 +137,7 @@ def _times() -> dict[str, float]:
     return {name: max(1e6 * (best[name] - best[""]) / loop.turns, LEAST) for name, loop in LOOPS.items()}
 
 
-def machine_of(turn: Mapping[str, float]) -> Machine:
+def machine_of(turn: Mapping[str, float]) -> MachineCosts:
     """The machine on which one turn of each of `LOOPS` takes so many microseconds.
 
     A product of more rows can be cut into products of fewer, so it counts as no slower a row than those."""
@@ -151,4 +151,4 @@ def machine_of(turn: Mapping[str, float]) -> Machine:
         speed = 2 * rows * INNER * OUTER / spent / 1000
         products.append((rows, max(speed, products[-1][1] if products else 0.0)))
     element = max(element, LEAST)
-    return Machine(turn["short"], max(step, LEAST), element, max(expensive / element, 1.0), tuple(products))
+    return MachineCosts(turn["short"], max(step, LEAST), element, max(expensive / element, 1.0), tuple(products))

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, cast
 
-from autobatch.backends.interface import Cost, Declined, Form, Load, Mode, Rows, Work
+from autobatch.backends.interface import Cost, Declined, Form, Load, Mode, RowEquations, Work
 from autobatch.backends.xla import costs
 from autobatch.backends.xla.differentiable import Differentiable
-from autobatch.backends.xla.emit import Program
+from autobatch.backends.xla.emit import ScheduleEmitter
 from autobatch.backends.xla.machine import machine
 from autobatch.backends.xla.native.eligible import all_by_kernel
 from autobatch.data.tables import Signature
@@ -17,12 +17,12 @@ from autobatch.errors import UnsupportedError
 from autobatch.ir.system import Compute, Equation
 from autobatch.options import Options
 from autobatch.passes.autodiff import Policy
-from autobatch.passes.schedule.costs import TYPICAL, Machine
+from autobatch.passes.schedule.costs import TYPICAL, MachineCosts
 from autobatch.passes.schedule.fission import Recurrence, Schedule
 from autobatch.planning.plan import DataPlan
 
 
-def window_costs(schedule: Schedule, options: Options) -> Machine:
+def window_costs(schedule: Schedule, options: Options) -> MachineCosts:
     """What the covers of levels go by: this machine is measured only where there are levels, and XLA runs them."""
     if options.backend == "interpret" or not any(isinstance(s, Recurrence) for s in schedule.steps):
         return TYPICAL
@@ -34,10 +34,10 @@ def window_costs(schedule: Schedule, options: Options) -> Machine:
 class XlaProgram:
     """Rows as JAX traces them; what cannot be emitted is refused when it is made."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: RowEquations) -> None:
         self.rows = rows
         options = rows.options
-        self._emit = Program(rows.schedule, rows.request, rows.constants, options.products, options.loops)
+        self._emit = ScheduleEmitter(rows.schedule, rows.request, rows.constants, options.products, options.loops)
 
     @cached_property
     def differentiable(self) -> Differentiable:
@@ -105,7 +105,7 @@ class Xla:
     name: ClassVar[str] = "xla"
     form: ClassVar[Form] = "rows"
 
-    def accepts(self, source: Rows) -> XlaProgram | Declined:
+    def accepts(self, source: RowEquations) -> XlaProgram | Declined:
         """The program as it is emitted, which XLA compiles for each size class."""
         try:
             return XlaProgram(source)

@@ -13,7 +13,7 @@ from autobatch.backends.xla.loops import LevelLoop
 from autobatch.backends.xla.rows import take
 from autobatch.ir import jax_compat
 from autobatch.ir.system import Collect, Compute, Equation, Follow, Variable, reads
-from autobatch.passes.schedule.fission import Order, Recurrence, Task
+from autobatch.passes.schedule.fission import Recurrence, RowOrder, Task
 
 if TYPE_CHECKING:
     from autobatch.backends.xla.adjoint import AdjointEmission
@@ -44,7 +44,7 @@ class ReverseLoop(LevelLoop):
         inside = self.made.keys() & set(equation.sources)
         return next(g for g in self.recurrence.buffers if not inside.isdisjoint(g))
 
-    def gathered(self, equation: Equation, order: Order, start: Any, width: int, buffers: list[Any]) -> Any:
+    def gathered(self, equation: Equation, order: RowOrder, start: Any, width: int, buffers: list[Any]) -> Any:
         if not isinstance(equation, Collect | Follow):
             return super().gathered(equation, order, start, width, buffers)
         runs = self.runs[equation.result]

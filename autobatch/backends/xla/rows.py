@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from autobatch.backends.folds import NEUTRAL
 from autobatch.backends.xla.lanes import over_rows
-from autobatch.backends.xla.masks import Rows, on_rows
+from autobatch.backends.xla.masks import LiveRows, on_rows
 from autobatch.ir import jax_compat
 from autobatch.ir.masked import is_masked
 from autobatch.ir.system import Compute, Fold, Variable
@@ -68,7 +68,7 @@ def compute_live(
     row = jnp.arange(rows)
     lives = (row >= first) & (row < live)
     if masked:
-        return on_rows(equation.op, xs, varying, Rows(rows, lives, loops))
+        return on_rows(equation.op, xs, varying, LiveRows(rows, lives, loops))
     chosen = jnp.where(lives, row, first)
 
     def run() -> list[Any]:

@@ -48,7 +48,7 @@ EARLIEST, MOST, FREE = "earliest", "most", "free"
 for (`sweeps.py`)."""
 
 
-class State(NamedTuple):
+class StackState(NamedTuple):
     """Of each row: the block that it waits for, `status`, entries on its stack, blocks it has run, registers. `stacks`:
     for each dtype `[entries, rows, numbers]`; the first one starts with the block to go on with. `full`: does a row
     wait for a larger stack? `ran`: how often each block has run."""
@@ -76,8 +76,8 @@ class Running(NamedTuple):
     deeper: Any
 
 
-class Rows(NamedTuple):
-    """What a block does to rows: everything in a `State` that is small, and what is pushed, by dtype."""
+class BlockResult(NamedTuple):
+    """What a block does to rows: everything in a `StackState` that is small, and what is pushed, by dtype."""
 
     block: Any
     status: Any
@@ -86,7 +86,7 @@ class Rows(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Place:
+class StackPlace:
     """Where numbers of a register lie in the entries of a stack."""
 
     stack: int
@@ -94,7 +94,7 @@ class Place:
     end: int
 
 
-class Machine:
+class StackEmitter:
     """The emission of one program. `home` are the positions of registers in a state."""
 
     def __init__(self, op: Op, xs: Sequence[Any], varying: Sequence[bool], rows: int, schedule: str = EARLIEST) -> None:
@@ -118,7 +118,7 @@ class Machine:
 
     # ---- the loop
 
-    def run(self, live: Any) -> State:
+    def run(self, live: Any) -> StackState:
         if self.rows == 0 or not self.done:
             return self.start(live, 0)
         sizes = self.sizes()
@@ -137,20 +137,20 @@ class Machine:
         """What an entry of the stacks of one row takes."""
         return sum(w * jnp.dtype(d).itemsize for d, w in zip(self.dtypes, self.widths, strict=True))
 
-    def onward(self, state: State, larger: Sequence[int]) -> State:
+    def onward(self, state: StackState, larger: Sequence[int]) -> StackState:
         """Until all rows are done, with `larger` and larger stacks where a row needs them. Nobody reads them then."""
 
-        def dropped(state: State) -> State:
+        def dropped(state: StackState) -> StackState:
             return state._replace(stacks=tuple(s[:0] for s in state.stacks))
 
-        def grown(state: State) -> State:
+        def grown(state: StackState) -> StackState:
             stacks = (jnp.zeros((larger[0], *s.shape[1:]), s.dtype).at[: s.shape[0]].set(s) for s in state.stacks)
             return self.onward(state._replace(stacks=tuple(stacks), full=jnp.asarray(False)), larger[1:])
 
         state = self.loop(state, last=not larger)
         if not larger:
             return dropped(state)
-        found: State = jax.lax.cond(state.full, grown, dropped, state)
+        found: StackState = jax.lax.cond(state.full, grown, dropped, state)
         return found
 
     def check_memory(self, entries: int) -> None:
@@ -164,13 +164,13 @@ class Machine:
                 "ab.options(max_depth=...) to what the recursion needs, or call with fewer examples at a time"
             )
 
-    def start(self, live: Any, entries: int) -> State:
+    def start(self, live: Any, entries: int) -> StackState:
         self.check_memory(entries)
         values = {v: jax_compat.zeros((self.rows, *_shape(v)), _dtype(v)) for v in self.kept}
         for v, x, of_rows in self.arguments:
             values[v] = self.rows_of(x, of_rows, v)
         zeros = jnp.zeros(self.rows, jnp.int32)
-        return State(
+        return StackState(
             jnp.where(live, 0, self.done).astype(jnp.int32),
             zeros,
             zeros,
@@ -181,20 +181,20 @@ class Machine:
             jnp.zeros(self.done, jnp.int32),
         )
 
-    def loop(self, state: State, *, last: bool) -> State:
-        def more(state: State) -> Any:
+    def loop(self, state: StackState, *, last: bool) -> StackState:
+        def more(state: StackState) -> Any:
             return (state.block < self.done).any() & ~state.full
 
-        found: State = jax.lax.while_loop(more, lambda s: self.step(s, last), state)
+        found: StackState = jax.lax.while_loop(more, lambda s: self.step(s, last), state)
         return found
 
-    def step(self, state: State, last: bool) -> State:
+    def step(self, state: StackState, last: bool) -> StackState:
         number = self.choose(state)
         run = self.running(state, number)
         here, pushes, pops = run.here, run.pushes, run.pops
         branches = [self.branch(k, b) for k, b in enumerate(self.program.blocks)]
         back = self.back(state, state.depth - pops)
-        rows: Rows = jax.lax.switch(
+        rows: BlockResult = jax.lax.switch(
             number, branches, here, state.block, back, state.status, state.registers, self.top(state)
         )
         at = jnp.where(here & (pushes > 0), run.deeper - 1, state.depth)
@@ -204,7 +204,7 @@ class Machine:
             for s, p in zip(state.stacks, rows.pushed, strict=True)
         )
         lacking = run.waiting & ~run.fits & run.early
-        after = State(
+        after = StackState(
             rows.block,
             rows.status,
             jnp.where(here, run.deeper, state.depth),
@@ -217,7 +217,7 @@ class Machine:
         after = self.stopped(after, run.waiting & ~run.early, self.program.too_long(0) + number)
         return self.stopped(after, lacking, self.program.too_deep(0) + number) if last else after
 
-    def running(self, state: State, number: Any) -> Running:
+    def running(self, state: StackState, number: Any) -> Running:
         """What a block means for each row."""
         waiting = state.block == number
         pushes, pops = (jnp.asarray(t)[number] for t in self.stack_use())
@@ -226,16 +226,16 @@ class Machine:
         fits, early = deeper <= room, state.taken < self.steps
         return Running(waiting & fits & early, waiting, fits, early, pushes, pops, deeper)
 
-    def top(self, state: State) -> tuple[Any, ...]:
+    def top(self, state: StackState) -> tuple[Any, ...]:
         """The last entry of each stack."""
         return tuple(self.entry(s, state.depth - 1) for s in state.stacks)
 
-    def stopped(self, state: State, where: Any, status: Any) -> State:
+    def stopped(self, state: StackState, where: Any, status: Any) -> StackState:
         return state._replace(
             block=jnp.where(where, self.done, state.block), status=jnp.where(where, status, state.status)
         )
 
-    def choose(self, state: State) -> Any:
+    def choose(self, state: StackState) -> Any:
         """The block that runs next."""
         if self.schedule == EARLIEST:
             return state.block.min()
@@ -246,7 +246,7 @@ class Machine:
         """One entry of each row's stack."""
         return stack.at[index, jnp.arange(self.rows)].get(mode="clip", wrap_negative_indices=False)
 
-    def back(self, state: State, depth: Any) -> Any:
+    def back(self, state: StackState, depth: Any) -> Any:
         """The block that each row returns to, where so many entries are on its stack."""
         if not state.stacks:
             return jnp.full(self.rows, self.done, jnp.int32)
@@ -261,8 +261,10 @@ class Machine:
 
     # ---- blocks
 
-    def branch(self, number: int, block: Block) -> Callable[..., Rows]:
-        def body(here: Any, waits: Any, back: Any, status: Any, held: tuple[Any, ...], top: tuple[Any, ...]) -> Rows:
+    def branch(self, number: int, block: Block) -> Callable[..., BlockResult]:
+        def body(
+            here: Any, waits: Any, back: Any, status: Any, held: tuple[Any, ...], top: tuple[Any, ...]
+        ) -> BlockResult:
             run = BlockRun(self, here, dict(zip(self.kept, held, strict=True)), self.captured)
             run.restore(block.restores or (), top)
             run.move(block.takes)
@@ -272,11 +274,11 @@ class Machine:
             if isinstance(block.end, Fail):
                 status = jnp.where(here, 1 + block.end.failure, status)
             run.move(block.moves)
-            return Rows(jnp.where(here, following, waits), status, run.kept(held), pushed)
+            return BlockResult(jnp.where(here, following, waits), status, run.kept(held), pushed)
 
         return body
 
-    def places_of(self, saved: Sequence[Value]) -> list[Place]:
+    def places_of(self, saved: Sequence[Value]) -> list[StackPlace]:
         """Where registers that are saved together lie: those of a dtype one behind the other."""
         found = []
         used = [1] + [0] * len(self.dtypes)
@@ -284,7 +286,7 @@ class Machine:
             stack = self.dtypes.index(stored_dtype(v))
             begin = used[stack]
             used[stack] += size_of(v)
-            found.append(Place(stack, begin, used[stack]))
+            found.append(StackPlace(stack, begin, used[stack]))
         return found
 
     def rows_of(self, x: Any, of_rows: bool, v: Value) -> Any:
@@ -296,7 +298,7 @@ class Machine:
             x = x.reshape(x.shape[0], *(1,) * (1 + len(_shape(v)) - x.ndim), *x.shape[1:])
         return jnp.broadcast_to(x, (self.rows, *_shape(v)))
 
-    def results(self, state: State) -> list[Any]:
+    def results(self, state: StackState) -> list[Any]:
         """Those of the operation: zeros for rows that failed, then what they failed with."""
         failed = state.status > 0
         found = []
@@ -315,7 +317,7 @@ class BlockRun:
 
     def __init__(
         self,
-        machine: Machine,
+        machine: StackEmitter,
         here: Any,
         values: dict[Value, Any],
         captured: dict[Value, tuple[Any, bool]],

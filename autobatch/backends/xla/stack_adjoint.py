@@ -28,8 +28,8 @@ from autobatch.backends.xla.cut import over_rows_in_part
 from autobatch.backends.xla.lanes import is_float, select_rows
 from autobatch.backends.xla.stack import (
     BlockRun,
-    Machine,
-    State,
+    StackEmitter,
+    StackState,
     packed,
     size_of,
     stored_dtype,
@@ -48,7 +48,7 @@ SHORTEST, LONGEST = 256, 1 << 14
 """Blocks of a tape at least and at most."""
 
 
-class Tape(NamedTuple):
+class BlockTape(NamedTuple):
     """How many blocks have run. Of each of the last ones: its number, which rows ran it, entries on their stacks
     before, registers by dtype, and the entries on top."""
 
@@ -86,7 +86,7 @@ def differentiable(op: Op, xs: Sequence[Any], varying: Sequence[bool], rows: int
 
     def backward(held: Any, cotangents: list[Any]) -> Any:
         moving, still, ended = held
-        found = _Reverse(op, whole(moving, still), varying, rows).run(ended, cotangents)
+        found = _StackReverse(op, whole(moving, still), varying, rows).run(ended, cotangents)
         return [f for f, m in zip(found, moves, strict=True) if m], None, None
 
     apply.defvjp(forward, backward)
@@ -96,12 +96,12 @@ def differentiable(op: Op, xs: Sequence[Any], varying: Sequence[bool], rows: int
     return found
 
 
-class _Reverse:
+class _StackReverse:
     """`kept`: the registers that have cotangents; `stacks`: the positions of the stacks that do; `captured` operands
     that do."""
 
     def __init__(self, op: Op, xs: Sequence[Any], varying: Sequence[bool], rows: int) -> None:
-        self.machine = Machine(op, xs, varying, rows)
+        self.machine = StackEmitter(op, xs, varying, rows)
         self.xs, self.varying, self.rows = xs, varying, rows
         m = self.machine
         zeros = [jnp.zeros((), d) for d in m.dtypes]
@@ -173,10 +173,10 @@ class _Reverse:
 
     # ---- forward again
 
-    def recorded(self, state: State, end: Any, *, last: bool) -> tuple[Tape, Any]:
+    def recorded(self, state: StackState, end: Any, *, last: bool) -> tuple[BlockTape, Any]:
         """The program up to block `end`, and does it want larger stacks?"""
         m, length = self.machine, self.length
-        blank = Tape(
+        blank = BlockTape(
             jnp.int32(0),
             jnp.zeros(length, jnp.int32),
             jnp.zeros((length, self.rows), bool),
@@ -185,18 +185,18 @@ class _Reverse:
             tuple(jnp.zeros((length, self.rows, w), d) for d, w in zip(m.dtypes, m.widths, strict=True)),
         )
 
-        def turn(carry: tuple[State, Tape]) -> tuple[State, Tape]:
+        def turn(carry: tuple[StackState, BlockTape]) -> tuple[StackState, BlockTape]:
             state, tape = carry
             number = m.choose(state)
             here = m.running(state, number).here
             values = dict(zip(m.kept, state.registers, strict=True))
             by_dtype = [jnp.concatenate([packed(values[v], v) for v in vs], axis=1) for vs in self.groups.values()]
-            now = Tape(tape.count, number, here, state.depth, tuple(by_dtype), m.top(state))
+            now = BlockTape(tape.count, number, here, state.depth, tuple(by_dtype), m.top(state))
             at = tape.count % length
             written = jax.tree.map(lambda t, x: jax.lax.dynamic_update_index_in_dim(t, x, at, 0), tape[1:], now[1:])
-            return m.step(state, last), Tape(tape.count + 1, *written)
+            return m.step(state, last), BlockTape(tape.count + 1, *written)
 
-        def more(carry: tuple[State, Tape]) -> Any:
+        def more(carry: tuple[StackState, BlockTape]) -> Any:
             state, tape = carry
             return (state.block < m.done).any() & (tape.count < end) & ~state.full
 
@@ -205,7 +205,7 @@ class _Reverse:
 
     # ---- backward
 
-    def backward(self, tape: Tape, begin: Any, moving: Moving) -> Moving:
+    def backward(self, tape: BlockTape, begin: Any, moving: Moving) -> Moving:
         """The cotangents before block `begin`, which the tape has, from those behind the last one."""
         m = self.machine
         pushes, pops = m.stack_use()

@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 
 from autobatch.backends.xla.lanes import select_rows
-from autobatch.backends.xla.stack import EARLIEST, FREE, MOST, BlockRun, Machine, Place, State
+from autobatch.backends.xla.stack import EARLIEST, FREE, MOST, BlockRun, StackEmitter, StackPlace, StackState
 from autobatch.ir.blocks import Block, BlockProgram, Enter, Fail, Return
 from autobatch.ir.core import Value
 from autobatch.ir.ops import Op
@@ -47,7 +47,7 @@ def run(
     the program."""
     schedule = schedule or suited(op["program"])
     if schedule == MOST:
-        machine = Machine(op, xs, varying, rows, schedule)
+        machine = StackEmitter(op, xs, varying, rows, schedule)
     else:
         machine = Sweeping(op, xs, varying, rows, schedule)
     state = machine.run(jnp.ones(rows, bool) if live is None else live)
@@ -62,7 +62,7 @@ def suited(program: BlockProgram) -> str:
     return FREE if arrays else EARLIEST
 
 
-class Rows(NamedTuple):
+class SweepRows(NamedTuple):
     """What has become of the rows in a sweep. Of each: the block that it waits for, its status, the blocks it has run,
     has it popped, has it pushed. `full`: does one wait for a larger stack?"""
 
@@ -77,12 +77,12 @@ class Rows(NamedTuple):
 class Sweep(NamedTuple):
     """A sweep under way. `pending`: what the rows that pushed will have on their stacks, by groups of columns."""
 
-    rows: Rows
+    rows: SweepRows
     registers: dict[Value, Any]
     pending: tuple[Any, ...]
 
 
-class Held(NamedTuple):
+class HeldEntries(NamedTuple):
     """What lies on the stacks when a sweep begins: how many entries, those on top, the block that each row returns to,
     and the one that it returns to when it has popped an entry. `room`: how many entries there may be."""
 
@@ -93,14 +93,14 @@ class Held(NamedTuple):
     room: int
 
 
-class Sweeping(Machine):
+class Sweeping(StackEmitter):
     """The emission of one program, whose step is a sweep."""
 
     def __init__(self, op: Op, xs: Sequence[Any], varying: Sequence[bool], rows: int, schedule: str) -> None:
         super().__init__(op, xs, varying, rows, schedule)
         self.groups = tuple(self.cut())
 
-    def cut(self) -> Iterator[Place]:
+    def cut(self) -> Iterator[StackPlace]:
         """The columns of the stacks, cut wherever what a call saves ends: a push changes whole groups of columns."""
         ends: dict[int, set[int]] = defaultdict(set)
         for block in self.program.blocks:
@@ -108,7 +108,7 @@ class Sweeping(Machine):
                 ends[stack].add(end)
         for stack in sorted(ends):
             for begin, end in pairwise((0, *sorted(ends[stack]))):
-                yield Place(stack, begin, end)
+                yield StackPlace(stack, begin, end)
 
     def used(self, block: Block) -> dict[int, int]:
         """How many columns of which stack a block writes when it pushes."""
@@ -118,16 +118,16 @@ class Sweeping(Machine):
 
     # ---- a sweep
 
-    def step(self, state: State, last: bool) -> State:
+    def step(self, state: StackState, last: bool) -> StackState:
         never = jnp.zeros(self.rows, bool)
         sweep = Sweep(
-            Rows(state.block, state.status, state.taken, never, never, jnp.asarray(False)),
+            SweepRows(state.block, state.status, state.taken, never, never, jnp.asarray(False)),
             dict(zip(self.kept, state.registers, strict=True)),
             tuple(jnp.zeros((self.rows, g.end - g.begin), self.dtypes[g.stack]) for g in self.groups),
         )
         room = state.stacks[0].shape[0] if state.stacks else self.depth
         returns = self.back(state, state.depth), self.back(state, state.depth - 1)
-        held = Held(state.depth, self.top(state), returns[0], returns[1], room)
+        held = HeldEntries(state.depth, self.top(state), returns[0], returns[1], room)
         ran = []
         for number in range(self.done):
             some = self.some(number, sweep.rows)
@@ -135,7 +135,7 @@ class Sweeping(Machine):
             ran.append(some.astype(jnp.int32))
         rows = sweep.rows
         depth = state.depth - rows.popped + rows.pushed
-        return State(
+        return StackState(
             rows.block,
             rows.status,
             depth,
@@ -146,7 +146,7 @@ class Sweeping(Machine):
             state.ran + jnp.stack(ran),
         )
 
-    def written(self, state: State, sweep: Sweep, at: Any) -> tuple[Any, ...]:
+    def written(self, state: StackState, sweep: Sweep, at: Any) -> tuple[Any, ...]:
         """The stacks with what was pushed; a row that pushed nothing writes where nobody reads."""
         lanes = jnp.arange(self.rows)
         made = []
@@ -156,7 +156,7 @@ class Sweeping(Machine):
             made.append(stack.at[at, lanes].set(entry, mode="drop", unique_indices=True))
         return tuple(made)
 
-    def some(self, number: int, rows: Rows) -> Any:
+    def some(self, number: int, rows: SweepRows) -> Any:
         """Does a block run now?"""
         waiting = rows.block == number
         ready = self.ready(number, rows)
@@ -165,7 +165,7 @@ class Sweeping(Machine):
         held_up = (rows.block < number) | (waiting & ~ready)
         return ready.any() & ~held_up.any()
 
-    def ready(self, number: int, rows: Rows) -> Any:
+    def ready(self, number: int, rows: SweepRows) -> Any:
         """The rows that wait for a block and may run it in this sweep."""
         block = self.program.blocks[number]
         ready = rows.block == number
@@ -177,14 +177,14 @@ class Sweeping(Machine):
 
     # ---- a block
 
-    def block(self, number: int, some: Any, sweep: Sweep, held: Held, last: bool) -> Sweep:
+    def block(self, number: int, some: Any, sweep: Sweep, held: HeldEntries, last: bool) -> Sweep:
         """The sweep behind a block, which runs where `some` row does."""
         block = self.program.blocks[number]
         changed = [v for v in self.kept if v in set_by(block)]
         used = self.used(block)
         filled = [k for k, g in enumerate(self.groups) if g.begin < used.get(g.stack, 0)]
 
-        def body() -> tuple[Rows, list[Any], list[Any]]:
+        def body() -> tuple[SweepRows, list[Any], list[Any]]:
             here, rows = self.counted(number, sweep.rows, held, last)
             values = BlockRun(self, here, sweep.registers, self.captured)
             values.restore(block.restores or (), held.top)
@@ -201,7 +201,7 @@ class Sweeping(Machine):
             made = [select_rows(here, self.rows_of(*values.values[v], v), sweep.registers[v]) for v in changed]
             return rows._replace(block=following), made, parts
 
-        def skip() -> tuple[Rows, list[Any], list[Any]]:
+        def skip() -> tuple[SweepRows, list[Any], list[Any]]:
             return sweep.rows, [sweep.registers[v] for v in changed], [sweep.pending[k] for k in filled]
 
         rows, made, parts = jax.lax.cond(some, body, skip)
@@ -210,7 +210,7 @@ class Sweeping(Machine):
             pending[k] = part
         return Sweep(rows, {**sweep.registers, **dict(zip(changed, made, strict=True))}, tuple(pending))
 
-    def counted(self, number: int, rows: Rows, held: Held, last: bool) -> tuple[Any, Rows]:
+    def counted(self, number: int, rows: SweepRows, held: HeldEntries, last: bool) -> tuple[Any, SweepRows]:
         """The rows that run a block, and all rows with that on their accounts: those that have no steps left end here,
         those whose stack is full end or wait for a larger one."""
         block, program = self.program.blocks[number], self.program

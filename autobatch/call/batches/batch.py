@@ -3,8 +3,9 @@
 A batch lives on the host as a `Group`: columns, and for each planned function the rows of its activations. A minibatch
 is a group that remembers which examples of which group it is: its plan is cut from the plan of the whole data set.
 
-Under `jax.jit` a batch is its leaves (columns and plan tables, padded to a size class) and a `Form`, the static part,
-which is equal for all batches of one size class. It never holds the examples: they would be those of another batch.
+Under `jax.jit` a batch is its leaves (columns and plan tables, padded to a size class) and a `BatchForm`, the static
+part, which is equal for all batches of one size class. It never holds the examples: they would be those of another
+batch.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 
 from autobatch.call import transfer
 from autobatch.call.batches.epochs import stack
-from autobatch.call.batches.groups import LIVE, TOKEN, Form, Group, Leaves, with_rows
+from autobatch.call.batches.groups import LIVE, TOKEN, BatchForm, BatchLeaves, Group, with_rows
 from autobatch.call.batches.packing import pack as pack_columns
 from autobatch.call.batches.packing import with_declared
 from autobatch.compiler.differentials import moves
@@ -46,11 +47,11 @@ class Batch:
     def __init__(self, group: Group, component: int | None = None) -> None:
         self._group: Group | None = group
         self._component = component
-        self._leaves: Leaves | None = None
-        self._form: Form | None = None
+        self._leaves: BatchLeaves | None = None
+        self._form: BatchForm | None = None
 
     @classmethod
-    def from_leaves(cls, leaves: Leaves, form: Form) -> Batch:
+    def from_leaves(cls, leaves: BatchLeaves, form: BatchForm) -> Batch:
         """A batch that is its leaves: inside `jax.jit`, behind it, or made by a batched function."""
         made = cls.__new__(cls)
         made._group, made._leaves, made._form, made._component = None, leaves, form, form.component
@@ -58,16 +59,16 @@ class Batch:
 
     # -- as a pytree
 
-    def tree_flatten_with_keys(self) -> tuple[tuple[tuple[Any, Any], ...], Form]:
+    def tree_flatten_with_keys(self) -> tuple[tuple[tuple[Any, Any], ...], BatchForm]:
         leaves, form = self.parts()
         key = jax.tree_util.GetAttrKey
         return ((key("columns"), leaves.columns), (key("plans"), leaves.tables)), form
 
     @classmethod
-    def tree_unflatten(cls, form: Form, children: tuple[Any, Any]) -> Batch:
-        return cls.from_leaves(Leaves(*children), form)
+    def tree_unflatten(cls, form: BatchForm, children: tuple[Any, Any]) -> Batch:
+        return cls.from_leaves(BatchLeaves(*children), form)
 
-    def parts(self) -> tuple[Leaves, Form]:
+    def parts(self) -> tuple[BatchLeaves, BatchForm]:
         """Leaves and static part."""
         if self._group is not None:
             return self._group.leaves(self._component)
@@ -255,7 +256,7 @@ class Batch:
         new_leaves = {n: with_rows(x, leaves.columns[n].shape[0]) for n, x in tree.items()}
         # under jax.jit, arguments that were packed together are refused then, as they may no longer be copies
         kept = {n: x for n, x in leaves.columns.items() if n != TOKEN or not isinstance(x, jax.core.Tracer)}
-        return Batch.from_leaves(Leaves({**kept, **new_leaves}, leaves.tables), form)
+        return Batch.from_leaves(BatchLeaves({**kept, **new_leaves}, leaves.tables), form)
 
     def _decided_by(self, names: Iterable[str]) -> bool:
         """Is a plan among the leaves made from one of these columns?"""

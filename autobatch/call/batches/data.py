@@ -19,14 +19,14 @@ import numpy as np
 
 from autobatch.backends.cuda.arrays import DeviceArray
 from autobatch.call import transfer
-from autobatch.call.arguments import Slot
+from autobatch.call.arguments import ArgumentSlot
 from autobatch.call.batches.batch import Batch, schema_like
-from autobatch.call.batches.groups import Form, Group, Leaves, Planner, with_rows
-from autobatch.call.batches.joint import Part, join
+from autobatch.call.batches.groups import BatchForm, BatchLeaves, Group, Planner, with_rows
+from autobatch.call.batches.joint import JointPart, join
 from autobatch.call.batches.packing import Declared, merged, pack_fresh, pack_like, unknown_lists
 from autobatch.call.checks import Check
 from autobatch.call.ready import (
-    Program,
+    PlannedProgram,
     Ready,
     at_run_time,
     from_host,
@@ -83,7 +83,7 @@ class Examples:
     names: tuple[str, ...]
     arrays: Mapping[int, Any] = field(default_factory=dict)
     group: Group | None = None
-    leaves: tuple[Leaves, Form] | None = None
+    leaves: tuple[BatchLeaves, BatchForm] | None = None
     checks: tuple[Check, ...] = ()
     kept: bool = False
     """Were they packed before the call? What is planned for them stays with them then."""
@@ -117,12 +117,12 @@ class Examples:
         """What calls with examples of the same types have in common."""
         return self.components, self.numpy, self.schema
 
-    def input(self, slot: Slot) -> Input:
+    def input(self, slot: ArgumentSlot) -> Input:
         """A batched leaf as the compiler sees it."""
         component = self.components[slot.index]
         return Input(slot.index, component.type, optional=component.optional, numpy=component.numpy)
 
-    def ready(self, program: Program) -> Ready:
+    def ready(self, program: PlannedProgram) -> Ready:
         """What the executable reads. Plans where there is no plan yet."""
         self._refuse_traced(program)
         concrete = {k: a for k, a in self.arrays.items() if k in program.on_host}
@@ -136,7 +136,7 @@ class Examples:
             made = self._planned(program)
         return self.with_arrays(made, program)
 
-    def with_arrays(self, made: Ready, program: Program) -> Ready:
+    def with_arrays(self, made: Ready, program: PlannedProgram) -> Ready:
         """What the executable reads, with the arrays of this call in their tables."""
         if not self.arrays and not self.checks:
             return made
@@ -147,7 +147,7 @@ class Examples:
     def _columns(self) -> tuple[Columns, ...]:
         return self.on_host().components if self.width else ()
 
-    def _refuse_traced(self, program: Program) -> None:
+    def _refuse_traced(self, program: PlannedProgram) -> None:
         for k in sorted(program.on_host):
             if self.components[k].traced:
                 raise PlanError(
@@ -155,7 +155,7 @@ class Examples:
                     f"its values are not known; pass it in a Batch ({self.function}.pack), or call outside jax.jit"
                 )
 
-    def _planned(self, program: Program) -> Ready:
+    def _planned(self, program: PlannedProgram) -> Ready:
         if self.leaves is not None and self.group is None:
             found = from_leaves(*self.leaves, program.fingerprint) or from_host(*self.leaves, program)
             found = found or from_structure(*self.leaves, program) or at_run_time(*self.leaves, program)
@@ -223,7 +223,7 @@ class Examples:
 
 
 @dataclass
-class Known:
+class KnownTypes:
     """The types that a function has seen, per form of its arguments: they only grow, so that a batch which shows less
     does not compile another program."""
 
@@ -327,9 +327,9 @@ def check_known(schema: Schema, function: str, names: Sequence[str]) -> None:
 
 def gather(
     function: str,
-    slots: Sequence[Slot],
-    known: Known,
-    declared: Callable[[Slot], Declared],
+    slots: Sequence[ArgumentSlot],
+    known: KnownTypes,
+    declared: Callable[[ArgumentSlot], Declared],
     planner: Planner,
     grow: bool = True,
 ) -> Examples:
@@ -374,7 +374,7 @@ def _to_be_cut(function: str, group: Group | None, reasons: Mapping[str, str]) -
     return group
 
 
-def _packed_before(function: str, rest: Sequence[Slot]) -> Before:
+def _packed_before(function: str, rest: Sequence[ArgumentSlot]) -> Before:
     """Batches that belong together; nothing where they do not."""
     batches = [s.values for s in rest if s.kind == "batch"]
     if len(batches) < len(rest):
@@ -411,13 +411,17 @@ def _alone(function: str, batch: Batch) -> Before:
     return batch.group().alone(batch.component), None, ()
 
 
-Before = tuple[Group | None, tuple[Leaves, Form] | None, tuple[Check, ...]]
+Before = tuple[Group | None, tuple[BatchLeaves, BatchForm] | None, tuple[Check, ...]]
 """The common group of some batches, or the leaves that they are and what is to be checked of these."""
 _NOTHING: Before = (None, None, ())
 
 
 def _pack_together(
-    function: str, rest: Sequence[Slot], known: Known, declared: Callable[[Slot], Declared], planner: Planner
+    function: str,
+    rest: Sequence[ArgumentSlot],
+    known: KnownTypes,
+    declared: Callable[[ArgumentSlot], Declared],
+    planner: Planner,
 ) -> Group:
     """Lists are packed as examples that are tuples, so that an object in two of them is one object. Batches are put
     together column by column, and keep what comes of it."""
@@ -431,17 +435,21 @@ def _pack_together(
     parts = []
     for k, slot in enumerate(rest):
         if slot.kind == "batch":
-            parts.append(Part(slot.values.group(), slot.values.component))
+            parts.append(JointPart(slot.values.group(), slot.values.component))
         else:
             seen = [component_schema(s, k) for s in known.schemas.get(len(rest), ())]
             seen = [s for s in seen if all(merged(s, b.values.schema) for b in rest if b.kind == "batch")]
             columns = known.pack(slot.values, seen, declared(slot), function)
-            parts.append(Part(Group(columns), None, fleeting=True))
+            parts.append(JointPart(Group(columns), None, fleeting=True))
     return join(parts, planner)
 
 
 def _of_one_class(
-    function: str, rest: Sequence[Slot], known: Known, declared: Callable[[Slot], Declared], error: BatchError
+    function: str,
+    rest: Sequence[ArgumentSlot],
+    known: KnownTypes,
+    declared: Callable[[ArgumentSlot], Declared],
+    error: BatchError,
 ) -> BatchError:
     """The error for arguments each of which packs alone, but not together with the others."""
     for slot in rest if len(rest) > 1 else ():
@@ -462,7 +470,7 @@ def _of_one_class(
     )
 
 
-def _refuse_apart(function: str, rest: Sequence[Slot]) -> None:
+def _refuse_apart(function: str, rest: Sequence[ArgumentSlot]) -> None:
     """Under `jax.jit` batches are put together beforehand."""
     for slot in rest:
         if slot.kind == "batch" and slot.values.is_traced:
@@ -483,7 +491,7 @@ def _declared_together(parts: Sequence[Declared]) -> Declared:
     return lambda: schema_together([None if p is None else p() for p in parts])
 
 
-def fixed_by(like: Any) -> Callable[[Slot], Declared]:
+def fixed_by(like: Any) -> Callable[[ArgumentSlot], Declared]:
     """What a Batch or an annotation says about every argument."""
     schema = schema_like(like)
     return lambda slot: None if schema is None else lambda: schema

@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 from autobatch.call import transfer
-from autobatch.call.batches.groups import Form, Group, Leaves, Specialised, flatten
+from autobatch.call.batches.groups import BatchForm, BatchLeaves, Group, Specialised, flatten
 from autobatch.errors import PlanError
 
 
@@ -32,7 +32,7 @@ class Capacities:
     signatures: dict[str, Hashable] = field(default_factory=dict)
 
 
-def stack(group: Group, steps: np.ndarray[Any, Any], component: int | None) -> tuple[Leaves, Form]:
+def stack(group: Group, steps: np.ndarray[Any, Any], component: int | None) -> tuple[BatchLeaves, BatchForm]:
     """The minibatches `steps[k]` of a group as leaves with a leading axis of steps."""
     groups = [group.take(row) for row in steps]
     programs = tuple(s for p in groups[0].planners for s in p.specialisations_for(groups[0]))
@@ -51,7 +51,7 @@ def stack(group: Group, steps: np.ndarray[Any, Any], component: int | None) -> t
         replace(held[0], failures=tuple(f for p in held for f in p.failures))
         for held in zip(*(form.plans for _, form in parts), strict=True)
     )
-    return Leaves(columns, tables), replace(parts[0][1], plans=plans, component=component, like=None)
+    return BatchLeaves(columns, tables), replace(parts[0][1], plans=plans, component=component, like=None)
 
 
 def _data_set(group: Group) -> Group:

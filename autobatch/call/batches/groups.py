@@ -1,7 +1,7 @@
 """Packed examples on the host, their plans, and their static part as a pytree.
 
 A minibatch is a `Group` that remembers which examples of which group it is: its plan is cut from the plan of the whole
-data set. Its `Form` is equal for all batches of one size class, and never holds the examples.
+data set. Its `BatchForm` is equal for all batches of one size class, and never holds the examples.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Group:
         self._components: tuple[Columns, ...] | None = None
         self._plans: dict[str, Plan] = {}
         self._tables: dict[str, tuple[Tables, Hashable]] = {}
-        self._flat: tuple[Any, Leaves, Form] | None = None
+        self._flat: tuple[Any, BatchLeaves, BatchForm] | None = None
         self._conformed: dict[Schema, Group] = {}
         self._alone: dict[int | None, Group] = {}
         self._single: tuple[Planners, Bounded[int, Group]] | None = None
@@ -333,7 +333,7 @@ class Group:
         """Failures that a call has to raise. Those of a function that masks them are one of its tables."""
         return () if program.masks else self.plan(program).failures
 
-    def leaves(self, component: int | None) -> tuple[Leaves, Form]:
+    def leaves(self, component: int | None) -> tuple[BatchLeaves, BatchForm]:
         """This group as a pytree: computed again only when a function that it is planned for has a new program."""
         with self._lock:
             programs = tuple(s for p in self.planners for s in p.specialisations_for(self))
@@ -374,7 +374,7 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class Form:
+class BatchForm:
     """The static part of a batch as a pytree. `elements`: its entries are the elements of lists; several of them may
     refer to the same rows, and those past the leaf `LIVE` are capacity. `like` is a group of this form: no part of
     what the form says, but an example of the size class for a function that is planned while it is traced."""
@@ -394,7 +394,7 @@ class Form:
 
 
 @dataclass
-class Leaves:
+class BatchLeaves:
     """The leaves of a batch: its columns by name, and the tables of each plan. `checked`: fingerprints of plans whose
     columns were found unchanged. `fetched`: the same on the host, once somebody has asked for it."""
 
@@ -406,14 +406,14 @@ class Leaves:
 
 def flatten(
     group: Group, programs: tuple[Specialised, ...], capacity: Mapping[str, int] | None = None
-) -> tuple[Leaves, Form]:
+) -> tuple[BatchLeaves, BatchForm]:
     """A group as leaves and static part, with its plans for some programs. `capacity`: of each space of the columns."""
     columns = group.columns
     held = transfer.to_leaves(columns, capacity or transfer.capacities(columns, group.profile))
     sums: dict[str, Any] = {}
     found = [planned_leaves(group, program, held, sums) for program in programs]
     enums = tuple((n, type(v[0])) for n, v in columns.vocabularies.items() if n != "str" and v)
-    form = Form(
+    form = BatchForm(
         columns.schema,
         columns.count,
         group.width,
@@ -424,7 +424,7 @@ def flatten(
     )
     if group.planners or group.width > 1:
         held[TOKEN] = np.asarray(group.token, np.int32)
-    return Leaves(held, tuple(tables for _, tables in found)), form
+    return BatchLeaves(held, tuple(tables for _, tables in found)), form
 
 
 def planned_leaves(

@@ -20,7 +20,7 @@ from autobatch.data.together import columns_together
 
 
 @dataclass(frozen=True)
-class Part:
+class JointPart:
     """One argument: a group, or one component of a group of several. `fleeting`: it is gone after this call."""
 
     group: Group
@@ -36,7 +36,7 @@ class Part:
         return self.group.token, self.component
 
 
-def join(parts: Sequence[Part], planner: Planner) -> Group:
+def join(parts: Sequence[JointPart], planner: Planner) -> Group:
     """The group whose examples are tuples of those of the parts."""
     if any(p.fleeting for p in parts):
         return _made(parts)
@@ -47,7 +47,7 @@ def join(parts: Sequence[Part], planner: Planner) -> Group:
     return found
 
 
-def _keep(parts: Sequence[Part], joined: Group) -> None:
+def _keep(parts: Sequence[JointPart], joined: Group) -> None:
     """Keep a group on the first of its parts for as long as all others live."""
     key = tuple(p.key for p in parts)
     owner = weakref.ref(parts[0].group)
@@ -61,23 +61,23 @@ def _keep(parts: Sequence[Part], joined: Group) -> None:
     parts[0].group.joined.put(key, (joined, [weakref.ref(g, forget) for g in others.values()]))
 
 
-def _made(parts: Sequence[Part]) -> Group:
+def _made(parts: Sequence[JointPart]) -> Group:
     return Group(columns_together([p.columns for p in parts]), len(parts))
 
 
-def _kept(parts: Sequence[Part]) -> Group | None:
+def _kept(parts: Sequence[JointPart]) -> Group | None:
     """What an earlier call has put together."""
     entry = parts[0].group.joined.get(tuple(p.key for p in parts))
     return None if entry is None else entry[0]
 
 
-def _cut(parts: Sequence[Part], planner: Planner) -> Group | None:
+def _cut(parts: Sequence[JointPart], planner: Planner) -> Group | None:
     """The same examples of several data sets are cut from what those are together, where that is planned."""
     origins = [p.group.origin for p in parts]
     known = [o for o in origins if o is not None]
     if len(known) < len(parts) or any(not np.array_equal(o[1], known[0][1]) for o in known):
         return None
-    whole = [Part(o[0], p.component) for o, p in zip(known, parts, strict=True)]
+    whole = [JointPart(o[0], p.component) for o, p in zip(known, parts, strict=True)]
     pairs = _kept(whole)
     if pairs is None and all(planner in p.group.planners for p in whole):
         pairs = join(whole, planner)
@@ -96,6 +96,6 @@ def cut_together(groups: Sequence[Group]) -> list[Group]:
         assert group.origin is not None
         for key, (whole, _) in group.origin[0].joined.items():
             if all(token in cuts for token, _ in key):
-                parts = [Part(cuts[token], component) for token, component in key]
+                parts = [JointPart(cuts[token], component) for token, component in key]
                 found += [join(parts, planner) for planner in whole.planners]
     return found

@@ -7,13 +7,13 @@ from typing import Any
 
 import jax
 
-from autobatch.call.arguments import Bound, Entries, Raw, bind, parts
+from autobatch.call.arguments import AxisEntries, BoundArguments, Raw, bind, parts
 from autobatch.errors import BatchError
 
 
 def bound_to_pack(
-    function: str, signature: inspect.Signature, entries: Entries, is_method: bool, args: tuple[Any, ...]
-) -> Bound:
+    function: str, signature: inspect.Signature, entries: AxisEntries, is_method: bool, args: tuple[Any, ...]
+) -> BoundArguments:
     """A call with the batched leaves among arguments that are given for the batched parameters alone, in order."""
     parameters = list(signature.parameters.values())[1 if is_method else 0 :]
     batched = [p for p in parameters if p.kind is not p.VAR_KEYWORD and _has_axis(entries, p.name, function)]
@@ -31,7 +31,7 @@ def bound_to_pack(
     return bound
 
 
-def _has_axis(entries: Entries, name: str, function: str) -> bool:
+def _has_axis(entries: AxisEntries, name: str, function: str) -> bool:
     if name not in entries.axes and not entries.has_default:
         return False
     entry = entries.of(name, function)

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from autobatch.call.tracing.log import INTEGER, Kind, sliced
+from autobatch.call.tracing.log import INTEGER, OperationKind, sliced
 from autobatch.call.tracing.templates import Template, Type, type_of
 
 BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "matmul", "and_", "or_", "xor", "lshift", "rshift")
@@ -52,7 +52,7 @@ def row(memo: dict[Any, Template | None], of: Type, count: int) -> Template:
         rest = of.shape[count:]
         sizes, zeros = (*(1,) * count, *rest), (0,) * len(rest)
         made = (jax.ShapeDtypeStruct(rest, of.dtype),)
-        kind = Kind(("row", of, count), lambda x, *at: (sliced(x, (*at, *zeros), sizes).reshape(rest),), made)
+        kind = OperationKind(("row", of, count), lambda x, *at: (sliced(x, (*at, *zeros), sizes).reshape(rest),), made)
         result = type_of(rest, of.dtype, of.weak)
         reads, types = tuple(range(1 + count)), (of.pair, *(INTEGER,) * count)
         found = memo[key] = Template(kind, reads, types, ((0, 0),), None, (result,), True)

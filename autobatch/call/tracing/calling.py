@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from autobatch.call.arguments import Bound
+from autobatch.call.arguments import BoundArguments
 from autobatch.call.batches.data import Examples
 from autobatch.call.prepared import Prepared
 from autobatch.call.tracing.structure import Make
@@ -14,7 +14,7 @@ from autobatch.errors import BatchError
 from autobatch.options import Options
 
 
-class Function(Protocol):
+class TracedFunction(Protocol):
     """A batched function, as far as its traces know it."""
 
     __name__: str
@@ -22,17 +22,17 @@ class Function(Protocol):
     planner: Any
     settings: Any
 
-    def prepare(self, bound: Bound, chosen: Options, runs: bool, *, derives: bool) -> Prepared: ...
+    def prepare(self, bound: BoundArguments, chosen: Options, runs: bool, *, derives: bool) -> Prepared: ...
 
 
 @dataclass(frozen=True)
-class Asked:
+class TraceRequest:
     """A call that is to be traced. `refused`: what the compiler said, for the first one. `runs`: nothing but to run it;
     `derives`: it is differentiated. `over` makes another function batched like this one, for the program over traces;
     `examples` packs the call's."""
 
-    function: Function
-    bound: Bound
+    function: TracedFunction
+    bound: BoundArguments
     refused: Exception | None
     chosen: Options
     runs: bool
@@ -68,6 +68,6 @@ class Asked:
             return None  # of objects that cannot be packed there are traces, but no derivatives
 
 
-def is_traced(bound: Bound) -> bool:
+def is_traced(bound: BoundArguments) -> bool:
     """Does JAX trace a batched argument?"""
     return any(s.is_traced or (s.kind == "batch" and s.values.is_traced) for s in bound.slots)

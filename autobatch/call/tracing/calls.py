@@ -17,22 +17,22 @@ from typing import Any
 import jax
 import numpy as np
 
-from autobatch.backends.interface import Place
+from autobatch.backends.interface import Placement
 from autobatch.backends.xla import memory
 from autobatch.call import transfer
-from autobatch.call.arguments import Bound
+from autobatch.call.arguments import BoundArguments
 from autobatch.call.batches.batch import Batch
 from autobatch.call.batches.data import Examples
 from autobatch.call.batches.groups import TOKEN, Group, living_group
 from autobatch.call.prepared import Prepared
 from autobatch.call.ready import Ready
 from autobatch.call.tracing.alike import alike
-from autobatch.call.tracing.calling import Asked, is_traced
-from autobatch.call.tracing.free import Free
-from autobatch.call.tracing.links import Links, Origins, refuses_references
+from autobatch.call.tracing.calling import TraceRequest, is_traced
+from autobatch.call.tracing.free import FreeVariables
+from autobatch.call.tracing.links import Links, NumberOrigins, refuses_references
 from autobatch.call.tracing.outline import Outline
 from autobatch.call.tracing.over import Over, TracedPlan, without_words
-from autobatch.call.tracing.structure import Kept, Structure, Tracing
+from autobatch.call.tracing.structure import Kept, TracedStructure, Tracing
 from autobatch.common.cache import Bounded
 from autobatch.common.collecting import collecting_later
 from autobatch.data.columns import Columns
@@ -54,16 +54,16 @@ class Traced:
     def __init__(self, name: str) -> None:
         self.name = name
         self._lock = threading.RLock()
-        self._structures: Bounded[Any, Structure] = Bounded(STRUCTURES)
-        self.overs: Bounded[Any, _Known] = Bounded(PROGRAMS)
+        self._structures: Bounded[Any, TracedStructure] = Bounded(STRUCTURES)
+        self.overs: Bounded[Any, _KnownProgram] = Bounded(PROGRAMS)
         self._known: set[Any] = set()
         self._asking: set[Any] = set()
 
-    def knows(self, bound: Bound) -> bool:
+    def knows(self, bound: BoundArguments) -> bool:
         """Is a call like this one known not to compile?"""
         return bool(self._known) and bound.key in self._known
 
-    def call(self, asked: Asked, moving: bool) -> Prepared:
+    def call(self, asked: TraceRequest, moving: bool) -> Prepared:
         """A call as one of the program over its traces. `moving`: batched arguments are differentiated by. Where Python
         asks for a number, what compiles in memory is compiled."""
         if asked.bound.key in self._asking:
@@ -77,9 +77,9 @@ class Traced:
             self._asking.add(asked.bound.key)
             return asked.compiled()
 
-    def _traced(self, asked: Asked, moving: bool) -> Prepared:
+    def _traced(self, asked: TraceRequest, moving: bool) -> Prepared:
         with self._lock:
-            call, examples = _Call(self, asked), asked.packed(moving)
+            call, examples = _TracedCall(self, asked), asked.packed(moving)
             if examples is None:
                 made = call.afresh()
             elif moving or is_traced(asked.bound):
@@ -91,12 +91,12 @@ class Traced:
                 _warn(self.name, asked.refused)
             return made
 
-    def structure(self, key: Any, asked: Asked) -> Structure:
+    def structure(self, key: Any, asked: TraceRequest) -> TracedStructure:
         settings = asked.function.settings
         whole = key, transfer.x64(), id(settings)
-        return self._structures.get_or_make(whole, lambda: Structure(self.name, settings, asked.over))
+        return self._structures.get_or_make(whole, lambda: TracedStructure(self.name, settings, asked.over))
 
-    def over(self, key: Any, make: Callable[[], _Known]) -> Over:
+    def over(self, key: Any, make: Callable[[], _KnownProgram]) -> Over:
         """The program of the examples with this key."""
         return self.overs.get_or_make(key, make).program
 
@@ -110,22 +110,22 @@ class Traced:
 
 
 @dataclass(frozen=True)
-class _Known:
+class _KnownProgram:
     """A program of the examples, and how it was found. `free`: what it has read beside them, without arrays."""
 
     program: Over
-    call: _Call
-    free: Free
+    call: _TracedCall
+    free: FreeVariables
 
     @property
     def width(self) -> int:
         return len(self.program.components)
 
 
-class _Call:
+class _TracedCall:
     """One call. What stays of it, for examples that are traced later, holds none of its numbers."""
 
-    def __init__(self, traced: Traced, asked: Asked) -> None:
+    def __init__(self, traced: Traced, asked: TraceRequest) -> None:
         function = asked.function
         self.traced, self.name, self.planner = traced, traced.name, function.planner
         self.outline, self.leaves = Outline.of(self.name, function.__wrapped__, asked.bound)
@@ -133,11 +133,11 @@ class _Call:
         structure = traced.structure(self.outline.key, asked)
         self.tracing = Tracing(self.outline, structure, asked.refused, asked.masks, most_steps(asked.chosen.max_rows))
         self.key = self.outline.key, transfer.x64(), id(function.settings)
-        self.asked: Asked | None = asked
+        self.asked: TraceRequest | None = asked
 
-    def lasting(self) -> _Call:
+    def lasting(self) -> _TracedCall:
         """The same without its numbers."""
-        made: _Call = object.__new__(_Call)
+        made: _TracedCall = object.__new__(_TracedCall)
         tracing = replace(self.tracing, refused=None)
         made.__dict__.update(self.__dict__, asked=None, leaves=(), free=None, tracing=tracing)
         return made
@@ -198,9 +198,9 @@ class _Call:
             group.traced.put(key, found)
         return found, indices
 
-    def trace(self, columns: Columns, width: int, free: Free) -> Kept:
+    def trace(self, columns: Columns, width: int, free: FreeVariables) -> Kept:
         """Trace packed examples."""
-        held = Origins.of(None if refuses_references(columns.schema) else columns.schema, {})
+        held = NumberOrigins.of(None if refuses_references(columns.schema) else columns.schema, {})
         same = alike(columns, frozenset(o.name for o in held.columns), {}, columns.count)
         few = columns.take(same.first) if len(same.first) < columns.count else columns
         examples = held.unpacked(few)
@@ -249,15 +249,15 @@ class _Call:
     def over(self, prepared: Prepared, kept: Kept, examples: Examples) -> Over:
         """The program of the examples, of a prepared call of the program over traces."""
         arrays = {k: c.type for k, c in enumerate(examples.components) if c.array and isinstance(c.type, Array)}
-        origins = Origins.of(examples.schema if examples.width else None, arrays)
+        origins = NumberOrigins.of(examples.schema if examples.width else None, arrays)
         inner, lasting = prepared.program, self.lasting()
 
-        def make() -> _Known:
+        def make() -> _KnownProgram:
             def trace(program: Over, components: tuple[Columns, ...]) -> TracedPlan:
                 return lasting.plan_later(program, kept.function, components)
 
             over = Over(inner, self.planner, examples.components, origins, examples.schema, trace)
-            return _Known(over, lasting, kept.free.lasting())
+            return _KnownProgram(over, lasting, kept.free.lasting())
 
         key = inner.fingerprint, examples.components, examples.schema, self.outline.decided
         return self.traced.over(key, make)
@@ -286,10 +286,10 @@ class _Call:
                 ready = without_words(examples.ready(over))
                 chosen, out_axes = self.asked.chosen, self.asked.function.settings.out_axes
                 held = (over, examples, over.shared(self.shared), ready, out_axes, chosen.check_plans)
-                return Prepared(self.name, *held, place=Place(chosen.threads, chosen.stream))
+                return Prepared(self.name, *held, place=Placement(chosen.threads, chosen.stream))
         return None
 
-    def is_like(self, other: _Call) -> bool:
+    def is_like(self, other: _TracedCall) -> bool:
         """Have two calls the same structure, as far as their arguments say?"""
         return self.key == other.key and self.outline.decided == other.outline.decided
 
@@ -312,7 +312,7 @@ class _Call:
         """Examples that are arrays, and what is packed beside them: traced for this call."""
         group = examples.on_host() if examples.width else None
         arrays = {k: c.type for k, c in enumerate(examples.components) if c.array and isinstance(c.type, Array)}
-        origins = Origins.of(None if group is None else group.schema, arrays)
+        origins = NumberOrigins.of(None if group is None else group.schema, arrays)
         kept = self._trace_arrays(examples, origins, group)
         prepared = self._inner(kept, None)
         over = self.over(prepared, kept, examples)
@@ -321,7 +321,7 @@ class _Call:
         made = examples.with_arrays(Ready(*over.bind(plan), plan.failures, plan), over)
         return self._with(over, without_words(made), prepared, examples)
 
-    def _trace_arrays(self, examples: Examples, origins: Origins, group: Group | None) -> Kept:
+    def _trace_arrays(self, examples: Examples, origins: NumberOrigins, group: Group | None) -> Kept:
         seen = {k: np.asarray(jax.device_get(x)) for k, x in examples.arrays.items() if k not in origins.arrays}
         columns = None if group is None else group.columns
         same = alike(columns, frozenset(o.name for o in origins.columns), seen, examples.count)
@@ -370,7 +370,7 @@ def keep_plan(over: Over, group: Group, kept: Kept, planner: Any) -> None:
         group.keep_plan(over, plan)
 
 
-def _linked(rows: Columns, origins: Origins, columns: Columns | None) -> tuple[Links, Columns]:
+def _linked(rows: Columns, origins: NumberOrigins, columns: Columns | None) -> tuple[Links, Columns]:
     """Rows of traces that count the rows of `columns` that they read from those of their example on."""
     links = Links.find(rows.schema)
     return links, links.relative(rows, origins, columns)
@@ -381,7 +381,7 @@ def _planned(function: Any, traces: Columns) -> Batch:
     return Batch(Group(traces)).plan(function)
 
 
-def _components(origins: Origins, columns: Columns | None, width: int) -> list[list[Any]]:
+def _components(origins: NumberOrigins, columns: Columns | None, width: int) -> list[list[Any]]:
     """The packed arguments, each as a list of its examples."""
     if columns is None:
         return []
@@ -389,7 +389,7 @@ def _components(origins: Origins, columns: Columns | None, width: int) -> list[l
     return [list(x) for x in zip(*found, strict=True)] if width > 1 else [found]
 
 
-def _values(bound: Bound) -> list[tuple[Any, ...]]:
+def _values(bound: BoundArguments) -> list[tuple[Any, ...]]:
     """The values of each example, one for each batched leaf, as they were given."""
     found: list[Sequence[Any]] = []
     for slot in bound.slots:

@@ -27,19 +27,19 @@ from autobatch.call.tracing.log import (
     NUMBERS,
     OUTS,
     SMALL,
+    CodePlace,
     Fixed,
-    Items,
-    Kind,
+    ItemsMarker,
     Kinds,
-    Leaf,
-    Place,
-    Run,
-    Shared,
-    Site,
+    LeafMarker,
+    OperationKind,
+    OperationSite,
+    SharedMarker,
+    TracedRun,
     Uniform,
     value_of,
 )
-from autobatch.call.tracing.returned import Checked, Free, Prints
+from autobatch.call.tracing.returned import Checked, FreePlace, Prints
 from autobatch.data.columns import ranges
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
@@ -57,12 +57,12 @@ def list_type(of: Any) -> tuple[tuple[int, ...], Any]:
 
 
 @dataclass
-class Slot:
+class OperandSlot:
     """An operand of a class. `fixed`: the shared value that it always is. Else `numbers`: it has been a number that is
     known, `same`: always this one, which has been `word`; `producers`: it has been results of these classes."""
 
     type: tuple[tuple[int, ...], Any]
-    fixed: Shared | Uniform | None = None
+    fixed: SharedMarker | Uniform | None = None
     numbers: bool = False
     same: Any = None
     word: int = 0
@@ -120,9 +120,9 @@ class OpClass:
     what its operands are put into."""
 
     number: int
-    kind: Kind | None
-    place: Place
-    slots: list[Slot]
+    kind: OperationKind | None
+    place: CodePlace
+    slots: list[OperandSlot]
     uniform: bool = False
     structure: Any = None
 
@@ -171,19 +171,19 @@ class _Results:
     entries: list[tuple[int, int, int, int, int, bool]] = field(default_factory=list)
 
 
-class Classes:
+class OperationClasses:
     """The classes of one function. `slots`: those of all classes, behind one another; `first[c]`: where those of class
     `c` begin, `first_out[c]`: where its results do, counted likewise."""
 
     def __init__(self) -> None:
         self.all: list[OpClass] = []
         self.version = 0
-        self.slots: list[Slot] = []
+        self.slots: list[OperandSlot] = []
         self.first: list[int] = []
         self.first_out: list[int] = [0]
         self._by_key: dict[Hashable, OpClass] = {}
         self._of_site = np.zeros(0, np.int64)
-        self._alike: dict[Hashable, list[Site]] = {}
+        self._alike: dict[Hashable, list[OperationSite]] = {}
         self._general: set[int] = set()
         self._pairs = np.zeros(0, np.int64)
 
@@ -192,7 +192,7 @@ class Classes:
         """How many sites are of classes that read many shared values."""
         return len(self._general)
 
-    def add(self, runs: Sequence[Run], kinds: Kinds) -> Instances:
+    def add(self, runs: Sequence[TracedRun], kinds: Kinds) -> Instances:
         """The runs of a batch as instances of classes."""
         known = self.version
         found = self._instances(runs, kinds)
@@ -201,7 +201,7 @@ class Classes:
             self._find_uniform()
         return found
 
-    def _instances(self, runs: Sequence[Run], kinds: Kinds) -> Instances:
+    def _instances(self, runs: Sequence[TracedRun], kinds: Kinds) -> Instances:
         count = np.array([len(r.log.sites) for r in runs], np.int64)
         begin = np.cumsum(count) - count
         site = _joined([r.log.sites for r in runs])
@@ -271,7 +271,7 @@ class Classes:
         found: Ints = self._of_site[site]
         return found
 
-    def _class_of(self, s: Site, slots: tuple[Any, ...]) -> OpClass:
+    def _class_of(self, s: OperationSite, slots: tuple[Any, ...]) -> OpClass:
         return self._get((s.kind, s.place, slots), s.kind, s.place, slots, s.types)
 
     def _fixed(self, site: Ints, place: Ints, at: Ints, kinds: Kinds, first: int) -> tuple[Ints, list[OpClass], Ints]:
@@ -298,7 +298,7 @@ class Classes:
         found[at] = instances[number]
         return found, classes, np.array(entries, np.int64)
 
-    def _result(self, run: Run, number: int, result: Any, moved: Ints, results: _Results) -> int:
+    def _result(self, run: TracedRun, number: int, result: Any, moved: Ints, results: _Results) -> int:
         """The instance that a result is, or an element of a list in it; behind those of its elements. `moved`: the
         instances of the run's steps."""
         found: list[list[tuple[int, int, int, bool]]] = []
@@ -320,19 +320,19 @@ class Classes:
 
         def template(x: Any) -> Any:
             match x:
-                case Leaf(number=k):
-                    return Leaf(leaf(*run.leaves[k]))
-                case Items(elements=elements):
+                case LeafMarker(number=k):
+                    return LeafMarker(leaf(*run.leaves[k]))
+                case ItemsMarker(elements=elements):
                     steps = [self._result(run, number, e, moved, results) for e in elements]
-                    return Items(number=put([(step, 0, 0, True) for step in steps], list_type(x.of)), of=x.of)
-                case Free(text=text, lists=lists):
-                    return Free(template(text), tuple(map(template, lists)))
+                    return ItemsMarker(number=put([(step, 0, 0, True) for step in steps], list_type(x.of)), of=x.of)
+                case FreePlace(text=text, lists=lists):
+                    return FreePlace(template(text), tuple(map(template, lists)))
                 case Prints(result=returned, lines=lines):
                     return Prints(template(returned), template(lines))
                 case Checked(result=returned, checks=checks):
                     return Checked(template(returned), template(checks))
                 case str():
-                    return Leaf(put([(-1, 0, run.log.owned(x), False)], WORD))
+                    return LeafMarker(put([(-1, 0, run.log.owned(x), False)], WORD))
                 case tuple():
                     return rebuilt(x, [template(y) for y in x])
                 case dict():
@@ -351,11 +351,14 @@ class Classes:
         return made
 
     def _get(
-        self, key: Hashable, kind: Kind | None, place: Place, slots: Sequence[Any], types: Sequence[Any]
+        self, key: Hashable, kind: OperationKind | None, place: CodePlace, slots: Sequence[Any], types: Sequence[Any]
     ) -> OpClass:
         found = self._by_key.get(key)
         if found is None:
-            made = [Slot(t, s if isinstance(s, (Shared, Uniform)) else None) for s, t in zip(slots, types, strict=True)]
+            made = [
+                OperandSlot(t, s if isinstance(s, (SharedMarker, Uniform)) else None)
+                for s, t in zip(slots, types, strict=True)
+            ]
             found = self._by_key[key] = OpClass(len(self.all), kind, place, made)
             self.all.append(found)
             self.first.append(len(self.slots))
@@ -409,22 +412,22 @@ class Classes:
                     small += 1
                 c.uniform = changed = True
 
-    def _is_uniform(self, slot: Slot) -> bool:
+    def _is_uniform(self, slot: OperandSlot) -> bool:
         if slot.fixed is not None or slot.is_constant:
             return True
         return not slot.numbers and len(slot.producers) == 1 and self.all[next(iter(slot.producers))[0]].uniform
 
-    def fixed(self) -> Iterator[Shared | Uniform]:
+    def fixed(self) -> Iterator[SharedMarker | Uniform]:
         """The shared values that classes read."""
         return (s.fixed for c in self.all for s in c.slots if s.fixed is not None)
 
 
 def shape_of(structure: Any) -> Any:
     """The containers of a structure, as a key."""
-    if isinstance(structure, (Leaf, Items)):
+    if isinstance(structure, (LeafMarker, ItemsMarker)):
         return type(structure)
-    if isinstance(structure, Free):
-        return (Free, *map(shape_of, structure.lists))
+    if isinstance(structure, FreePlace):
+        return (FreePlace, *map(shape_of, structure.lists))
     if isinstance(structure, Prints):
         return Prints, shape_of(structure.result), shape_of(structure.lines)
     if isinstance(structure, Checked):
@@ -466,15 +469,15 @@ def _firsts_of_new(values: Ints, known: Ints) -> Ints:
     return np.sort(at[np.unique(values[at], return_index=True)[1]])
 
 
-def _is_small(site: Site) -> bool:
+def _is_small(site: OperationSite) -> bool:
     """Are the shared values that are operands small?"""
     return all(f is None or math.prod(t[0]) <= SMALL for f, t in zip(site.fixed, site.types, strict=True))
 
 
 @cache
-def _same(type: Any) -> Kind:
+def _same(type: Any) -> OperationKind:
     """What gives a value of this type as it is."""
-    return Kind((_AS_IT_IS, type), lambda x: (x,), (jax.ShapeDtypeStruct(*type),))
+    return OperationKind((_AS_IT_IS, type), lambda x: (x,), (jax.ShapeDtypeStruct(*type),))
 
 
 def is_given(word: int) -> bool:
@@ -482,6 +485,6 @@ def is_given(word: int) -> bool:
     return word < GIVEN // 2
 
 
-def is_list(slot: Slot) -> bool:
+def is_list(slot: OperandSlot) -> bool:
     """Is it a list in a result?"""
     return isinstance(slot.type[1], tuple)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.call.tracing.classes import Classes, Instances
+from autobatch.call.tracing.classes import Instances, OperationClasses
 from autobatch.planning.ordering import stable_order
 
 Edge = tuple[int, int, int, int]
@@ -41,14 +41,14 @@ class _Edges:
     classes: list[Edge]
 
     @classmethod
-    def of(cls, classes: Classes, found: Instances) -> _Edges:
+    def of(cls, classes: OperationClasses, found: Instances) -> _Edges:
         if found.edges is None:
             found.edges = cls._of(classes, found)
         made: _Edges = found.edges
         return made
 
     @classmethod
-    def _of(cls, classes: Classes, found: Instances) -> _Edges:
+    def _of(cls, classes: OperationClasses, found: Instances) -> _Edges:
         uniform = np.array([c.uniform for c in classes.all], np.bool_)[found.classes]
         read = np.flatnonzero((found.producer >= 0) & ~found.element)
         producer, consumer = found.producer[read], found.owner[read]
@@ -102,7 +102,7 @@ class Compounds:
         """What a program depends on."""
         return tuple((c.members, tuple(c.outs)) for c in self.all), frozenset(self.inner)
 
-    def rows_of(self, classes: Classes, found: Instances) -> np.ndarray:
+    def rows_of(self, classes: OperationClasses, found: Instances) -> np.ndarray:
         """The row that each instance of a batch is in, by a number of this batch; -1 for what is the same for all."""
         if found.rows is None:
             edges = _Edges.of(classes, found)
@@ -116,7 +116,7 @@ class Compounds:
         made: np.ndarray = found.rows
         return made
 
-    def _holds(self, classes: Classes, found: Instances, edges: _Edges) -> bool:
+    def _holds(self, classes: OperationClasses, found: Instances, edges: _Edges) -> bool:
         """Are the compounds that are known those of a batch, too? Its rows are known then."""
         if self._version != classes.version:
             return False
@@ -164,7 +164,7 @@ class Compounds:
             self._trees[compound.number] = made
         return self._trees[compound.number]
 
-    def add(self, classes: Classes, found: Instances) -> None:
+    def add(self, classes: OperationClasses, found: Instances) -> None:
         """Learn from a batch which classes belong together. Compounds only become smaller: what once was not together,
         or not read within, never is."""
         edges = _Edges.of(classes, found)
@@ -204,7 +204,7 @@ class Compounds:
         self._note_outs(classes)
         self.known |= seen
 
-    def _candidates(self, classes: Classes, found: Instances, edges: _Edges) -> list[int]:
+    def _candidates(self, classes: OperationClasses, found: Instances, edges: _Edges) -> list[int]:
         """Classes of edges where each instance of the producer meets one of the consumer."""
         count = np.bincount(found.classes, minlength=len(classes.all))
         made = []
@@ -220,7 +220,7 @@ class Compounds:
                 made.append(number)
         return sorted(made, key=lambda k: (edges.classes[k][2], -edges.classes[k][0]))
 
-    def _make(self, classes: Classes) -> None:
+    def _make(self, classes: OperationClasses) -> None:
         """The compounds as classes that are connected."""
         root = {c.number: c.number for c in classes.all if not c.uniform}
 
@@ -239,7 +239,7 @@ class Compounds:
         self.all = [Compound(n, tuple(m), outs.get(frozenset(m), {})) for n, m in enumerate(members.values())]
         self.of_class = {k: c for c in self.all for k in c.members}
 
-    def _note_outs(self, classes: Classes) -> None:
+    def _note_outs(self, classes: OperationClasses) -> None:
         """What is read from outside."""
         for c in classes.all:
             if c.uniform:
@@ -255,7 +255,7 @@ class Compounds:
     def _together(self, a: int, b: int) -> bool:
         return a in self.of_class and self.of_class[a] is self.of_class.get(b)
 
-    def _ordered(self, classes: Classes, members: Sequence[int]) -> tuple[int, ...]:
+    def _ordered(self, classes: OperationClasses, members: Sequence[int]) -> tuple[int, ...]:
         """Members, each after what it reads of the others."""
         made = dict[int, None]()
 
@@ -273,7 +273,7 @@ class Compounds:
         return tuple(made)
 
 
-def _is_all(classes: Classes, edge: Edge) -> bool:
+def _is_all(classes: OperationClasses, edge: Edge) -> bool:
     """Has the operand of an edge never been anything else, in any batch?"""
     producer, out, consumer, operand = edge
     slot = classes.all[consumer].slots[operand]

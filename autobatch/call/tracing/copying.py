@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from autobatch.call.tracing.log import Given
+from autobatch.call.tracing.log import ExampleNumber
 
 ATOMS = (str, bytes, int, type(None), enum.Enum, type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType,
          types.MethodType, range, slice, np.random.Generator)  # fmt: skip
@@ -26,7 +26,7 @@ PLAIN = frozenset((int, bool, str, bytes, type(None)))
 
 def is_number(value: Any) -> bool:
     """Is it a float or complex number, or an array of such?"""
-    if isinstance(value, (float, complex, Given)):
+    if isinstance(value, (float, complex, ExampleNumber)):
         return True
     if isinstance(value, (np.ndarray, np.generic)):
         return value.dtype.kind in "fcV" and value.dtype.names is None
@@ -40,7 +40,7 @@ def rebuilt(value: Any, parts: list[Any]) -> tuple[Any, ...]:
     return made
 
 
-class Copier:
+class TraceCopier:
     """Copies objects; `number(value)` is what stands in the place of a number. Arrays keep their identity: one array
     that stands twice is one number."""
 
@@ -66,7 +66,9 @@ class Copier:
             return self.number(value)
         if is_number(value):
             return (
-                self._once(value, self.number) if not isinstance(value, (float, complex, Given)) else self.number(value)
+                self._once(value, self.number)
+                if not isinstance(value, (float, complex, ExampleNumber))
+                else self.number(value)
             )
         if isinstance(value, ATOMS):
             return value

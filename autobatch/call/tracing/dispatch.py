@@ -14,12 +14,12 @@ from typing import Any
 
 import networkx
 
-from autobatch.call.tracing.classes import Classes, OpClass, Slot
+from autobatch.call.tracing.classes import OpClass, OperandSlot, OperationClasses
 from autobatch.call.tracing.compounds import Compound, Compounds
 
 
 @dataclass
-class Pool:
+class ResultPool:
     """What some operands of one type may be: results of classes, or a number."""
 
     name: str
@@ -31,26 +31,26 @@ class Pool:
 class Dispatch:
     """The pools of a program's operands."""
 
-    def __init__(self, classes: Classes, compounds: Compounds) -> None:
+    def __init__(self, classes: OperationClasses, compounds: Compounds) -> None:
         self.classes, self.compounds = classes, compounds
-        self._of: dict[tuple[int, int], Pool] = {}
+        self._of: dict[tuple[int, int], ResultPool] = {}
         self._ambiguous: dict[tuple[int, int], bool] = {}
-        cycles, made = self._cycles(), dict[Hashable, Pool]()
+        cycles, made = self._cycles(), dict[Hashable, ResultPool]()
         for c, j, slot in self._values():
             own = cycles.get(compounds.of_class[c.number].number)
             inside = own is not None and any(cycles.get(k) == own for k in self._read(slot))
             key: Hashable = (own, slot.type) if inside else (c.number, j, "alone")
             name = f"cycle{own}_{len(made)}" if inside else f"value{c.number}_{j}"
-            pool = made.setdefault(key, Pool(name, slot.type))
+            pool = made.setdefault(key, ResultPool(name, slot.type))
             pool.producers.update(slot.producers)
             pool.numbers |= slot.numbers
             self._of[c.number, j] = pool
 
-    def __call__(self, c: OpClass, j: int) -> Pool:
+    def __call__(self, c: OpClass, j: int) -> ResultPool:
         """The pool of an operand."""
         return self._of[c.number, j]
 
-    def _values(self) -> Iterator[tuple[OpClass, int, Slot]]:
+    def _values(self) -> Iterator[tuple[OpClass, int, OperandSlot]]:
         """The operands that rows are read for."""
         for c in self.classes.all:
             for j, slot in enumerate(c.slots):
@@ -58,7 +58,7 @@ class Dispatch:
                 if not c.uniform and slot.producers and slot.fixed is None and not inner:
                     yield c, j, slot
 
-    def _read(self, slot: Slot) -> list[int]:
+    def _read(self, slot: OperandSlot) -> list[int]:
         """The compounds that an operand may be of."""
         return [self.compounds.of_class[p].number for p, _ in slot.producers if not self.classes.all[p].uniform]
 
@@ -73,7 +73,7 @@ class Dispatch:
                 found.update(dict.fromkeys(members, number))
         return found
 
-    def is_ambiguous(self, pool: Pool, of: Compound) -> bool:
+    def is_ambiguous(self, pool: ResultPool, of: Compound) -> bool:
         """Does a pool hold several results of a compound? Then rows say which one they mean."""
         key = id(pool), of.number
         if key not in self._ambiguous:

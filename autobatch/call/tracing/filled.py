@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 
-class Notes(Protocol):
+class SymbolOperations(Protocol):
     """What does operations on symbols."""
 
     def call(self, name: str, fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
@@ -48,7 +48,7 @@ class Filled:
     __array_priority__ = 2000
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, notes: Notes, dtype: np.dtype[Any], cells: np.ndarray[Any, Any]) -> None:
+    def __init__(self, notes: SymbolOperations, dtype: np.dtype[Any], cells: np.ndarray[Any, Any]) -> None:
         self._notes, self.dtype, self._cells = notes, dtype, cells
 
     # -- cells
@@ -221,7 +221,7 @@ def cells_of(value: Any) -> np.ndarray[Any, Any]:
     return cells
 
 
-def fresh(notes: Notes, value: Any) -> Any:
+def fresh(notes: SymbolOperations, value: Any) -> Any:
     """A result of NumPy: arrays of floats may be changed in place."""
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
         return type(value)(fresh(notes, x) for x in value)
@@ -286,7 +286,9 @@ CREATORS = frozenset((
 """Functions that make arrays, which a function may fill."""
 
 
-def called(notes: Notes, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def called(
+    notes: SymbolOperations, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> Any:
     """A call of a function of NumPy by the user's code."""
     if any(holds(notes, x) for x in (*args, *kwargs.values())):
         if name in ("array", "asarray"):
@@ -300,7 +302,7 @@ def called(notes: Notes, name: str, function: Callable[..., Any], args: Sequence
     return fresh(notes, made) if name in CREATORS and isinstance(made, np.ndarray) else made
 
 
-def _array(notes: Notes, value: Any, dtype: Any = None, copy: bool = True) -> Any:
+def _array(notes: SymbolOperations, value: Any, dtype: Any = None, copy: bool = True) -> Any:
     """`np.array` of lists with symbols in them."""
     if isinstance(value, Filled):
         return value.copy() if copy else value
@@ -317,14 +319,14 @@ SEQUENCES = frozenset(
 """Functions that take lists of arrays."""
 
 
-def _stacked(notes: Notes, name: str, value: Any) -> Any:
+def _stacked(notes: SymbolOperations, name: str, value: Any) -> Any:
     """A list of numbers with symbols among them as an array, for functions that take arrays."""
     if name in SEQUENCES or not isinstance(value, (list, tuple)) or not holds(notes, value):
         return value
     return whole(_array(notes, value))
 
 
-def holds(notes: Notes, value: Any) -> bool:
+def holds(notes: SymbolOperations, value: Any) -> bool:
     """Is a symbol or a filled array in it?"""
     if isinstance(value, (list, tuple)):
         return any(holds(notes, x) for x in value)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autobatch.call.arguments import Bound, Branch, Raw, Slot
+from autobatch.call.arguments import ArgumentNode, ArgumentSlot, BoundArguments, Raw
 from autobatch.call.tracing.copying import PLAIN
 from autobatch.ir.template import Input
 
@@ -18,10 +18,10 @@ Filling = Callable[[Symbols, Sequence[Any]], tuple[tuple[Any, ...], dict[str, An
 """The arguments, by the symbols of shared numbers and by what the batched leaves are."""
 
 
-def filling(bound: Bound) -> Filling | None:
+def filling(bound: BoundArguments) -> Filling | None:
     """How the arguments of a call are made, whose shared values hold `Input`s for numbers; None of those that hold
     objects, or one container twice, and of batched leaves inside of containers."""
-    if any(isinstance(form, Branch) for form in bound.forms.values()):
+    if any(isinstance(form, ArgumentNode) for form in bound.forms.values()):
         return None
     args, kwargs = bound.rebuild(lambda slot: slot, lambda raw: raw)
     seen = set[int]()
@@ -38,9 +38,9 @@ def filling(bound: Bound) -> Filling | None:
     return fill
 
 
-def _argument(part: Slot | Raw, seen: set[int]) -> tuple[int, Maker] | None:
+def _argument(part: ArgumentSlot | Raw, seen: set[int]) -> tuple[int, Maker] | None:
     """The batched leaf that an argument is, or -1 and how it is made."""
-    if isinstance(part, Slot):
+    if isinstance(part, ArgumentSlot):
         return part.index, _nothing
     made = None if part.static and type(part.value) not in PLAIN else _made(part.value, seen)
     return None if made is None else (-1, made)

@@ -21,7 +21,7 @@ Name = tuple[int, str, str]
 """The function that reads a variable, by its number, the variable, and the way from it to an array in it."""
 
 
-class Free:
+class FreeVariables:
     """The free variables of a function, as they are now. `held`: what they hold; in two parts `values` and `arrays`."""
 
     MISSING = object()
@@ -66,7 +66,7 @@ class Free:
         else:
             del function.__globals__[name]
 
-    def is_same(self, other: Free) -> bool:
+    def is_same(self, other: FreeVariables) -> bool:
         """Is all that is no array what it was? Arrays are what they were by their types."""
         if self.values.keys() != other.values.keys() or self.arrays.keys() != other.arrays.keys():
             return False
@@ -74,9 +74,9 @@ class Free:
             return False
         return all(_equal(x, other.values[k]) for k, x in self.values.items())
 
-    def lasting(self) -> Free:
+    def lasting(self) -> FreeVariables:
         """The same with the types of its arrays alone."""
-        made: Free = object.__new__(Free)
+        made: FreeVariables = object.__new__(FreeVariables)
         made.values, made.held = self.values, {}
         made._user, made._seen, made._functions = self._user, self._seen, []
         made.arrays = {k: jax.ShapeDtypeStruct(x.shape, x.dtype) for k, x in self.arrays.items()}

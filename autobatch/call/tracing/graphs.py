@@ -18,20 +18,20 @@ import jax
 import numpy as np
 
 from autobatch.call.tracing.filled import Filled, whole
-from autobatch.call.tracing.log import Leaf
+from autobatch.call.tracing.log import LeafMarker
 from autobatch.errors import UnsupportedError
 from autobatch.source import NOWHERE
 
 
 @dataclass(eq=False)
-class Listed:
+class ListNode:
     """A list. What can change keeps its identity in a graph."""
 
     parts: list[Node]
 
 
 @dataclass(eq=False)
-class Table:
+class DictNode:
     """A dict: its keys, as they are and as nodes, and its values."""
 
     keys: list[Any]
@@ -48,7 +48,7 @@ class Tuple:
 
 
 @dataclass(eq=False)
-class Object:
+class ObjectNode:
     """An instance of any class, as `copy.copy` takes it apart."""
 
     make: Any
@@ -59,13 +59,13 @@ class Object:
 
 
 @dataclass(frozen=True)
-class Constant:
+class ConstantNode:
     """A class, a function or a member of an enum."""
 
     value: Any
 
 
-Node = Leaf | Listed | Table | Tuple | Object | Constant | str | bytes | None
+Node = LeafMarker | ListNode | DictNode | Tuple | ObjectNode | ConstantNode | str | bytes | None
 
 CONSTANTS = (
     type,
@@ -77,7 +77,7 @@ CONSTANTS = (
 )
 
 
-class Graph:
+class ResultGraph:
     """The graph of a result. `leaves` receives its numbers, of which symbols are instances of `symbol`."""
 
     def __init__(self, leaves: list[Any], symbol: type) -> None:
@@ -101,11 +101,11 @@ class Graph:
         if isinstance(value, CONSTANTS):
             if isinstance(value, types.FunctionType) and value.__closure__:
                 raise _refused(value)
-            return Constant(value)
+            return ConstantNode(value)
         value = whole(value) if type(value) is Filled else value
         if type(value) in self.numbers or (isinstance(value, self.numbers) and not isinstance(value, PYTHON)):
             self.leaves.append(value)
-            return Leaf(len(self.leaves) - 1)
+            return LeafMarker(len(self.leaves) - 1)
         if id(value) not in self._made:
             self._alive.append(value)
             self._container(value)
@@ -119,10 +119,10 @@ class Graph:
         if isinstance(value, tuple) and (type(value) is tuple or hasattr(value, "_fields")):
             self._made[id(value)] = Tuple(value, self.all(value))
         elif type(value) is list:
-            listed = self._made[id(value)] = Listed([])
+            listed = self._made[id(value)] = ListNode([])
             later(lambda: listed.parts.extend(self.all(value)))
         elif type(value) is dict:
-            table = self._made[id(value)] = Table(list(value), [], [])
+            table = self._made[id(value)] = DictNode(list(value), [], [])
             later(lambda: table.names.extend(self.all(value)))
             later(lambda: table.parts.extend(self.all(value.values())))
         else:
@@ -135,10 +135,10 @@ class Graph:
         except TypeError:
             raise _refused(value) from None
         if isinstance(found, str):
-            self._made[id(value)] = Constant(value)
+            self._made[id(value)] = ConstantNode(value)
             return
         make, args, state, items, pairs = (*found, None, None, None)[:5]
-        made = self._made[id(value)] = Object(make, self.all(args))
+        made = self._made[id(value)] = ObjectNode(make, self.all(args))
 
         def fill() -> None:
             made.state, made.items = self.of(state), self.all(items or ())

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.call.tracing.log import INTEGER, Fixed, Kind, Kinds, Log, Place, Run, span_of_place
+from autobatch.call.tracing.log import INTEGER, CodePlace, Fixed, Kinds, Log, OperationKind, TracedRun, span_of_place
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.library.domains import DOMAINS, Domain
 from autobatch.frontend.tracing.traced_failures import FINE, MOST
@@ -38,7 +38,7 @@ _PYTHON = (bool, int, float)
 
 
 @dataclass(frozen=True)
-class Operand:
+class TracedOperand:
     """Argument of an operation that is its operand `number`, of this class of Python."""
 
     number: int
@@ -68,12 +68,12 @@ class Guard:
 
     def raised(self, operands: Sequence[Any]) -> Exception | None:
         """What Python raises for operands that are known."""
-        numbers = [np.asarray(operands[a.number]).item() if isinstance(a, Operand) else a for a in self.args]
+        numbers = [np.asarray(operands[a.number]).item() if isinstance(a, TracedOperand) else a for a in self.args]
         return _raised(self.function, numbers)
 
 
 def _key(x: Any) -> Hashable:
-    return x if isinstance(x, Operand) else constant_key(x)
+    return x if isinstance(x, TracedOperand) else constant_key(x)
 
 
 def _raised(function: Callable[..., Any], numbers: Sequence[Any]) -> Exception | None:
@@ -84,13 +84,13 @@ def _raised(function: Callable[..., Any], numbers: Sequence[Any]) -> Exception |
     return None
 
 
-def _operand(number: int, type: Any) -> Operand | None:
+def _operand(number: int, type: Any) -> TracedOperand | None:
     if type.shape or not type.weak_type or type.dtype.kind not in "biuf":
         return None
-    return Operand(number, float if type.dtype.kind == "f" else int)
+    return TracedOperand(number, float if type.dtype.kind == "f" else int)
 
 
-def of_equation(equation: Any, place: Place) -> Guard | None:
+def of_equation(equation: Any, place: CodePlace) -> Guard | None:
     """The guard of an equation that JAX has noted for an operator in the user's source."""
     name = _OF_JAX.get(equation.params.get("name", equation.primitive.name))
     if name is None or (name in _SIGNS and _sign(place).rstrip("=") != _SIGNS[name]):
@@ -99,7 +99,7 @@ def of_equation(equation: Any, place: Place) -> Guard | None:
     return Guard.of(name, [*args, equation.params["y"]] if equation.primitive.name == "integer_pow" else args)
 
 
-def _sign(place: Place) -> str:
+def _sign(place: CodePlace) -> str:
     return "" if place.code is None else _signs(place.code).get(place.instruction, "")
 
 
@@ -119,10 +119,10 @@ class Guarded:
     guard: Guard
     operands: Sequence[Fixed | int]
     types: tuple[Any, ...]
-    place: Place
+    place: CodePlace
 
 
-def checked(run: Run) -> Run:
+def checked(run: TracedRun) -> TracedRun:
     """A run with a check for each operation that may raise."""
     log, checks = run.log, list[int]()
     for x in (*_steps(log), *log.guarded):
@@ -155,7 +155,7 @@ def _steps(log: Log) -> Iterator[Guarded]:
 def _check(log: Log, x: Guarded) -> Fixed | int | None:
     """What says whether an operation fails, and with what. None where it never does."""
     kinds = log.kinds
-    args = [_known(log, x.operands[a.number], a) if isinstance(a, Operand) else a for a in x.guard.args]
+    args = [_known(log, x.operands[a.number], a) if isinstance(a, TracedOperand) else a for a in x.guard.args]
     key = x.guard, tuple(map(_key, args)), x.place, x.types
     made = kinds.checks.get(key)
     if made is None:
@@ -166,23 +166,23 @@ def _check(log: Log, x: Guarded) -> Fixed | int | None:
     return log.step(kind, x.place, [x.operands[k] for k in reads], tuple([x.types[k] for k in reads]))
 
 
-def _known(log: Log, operand: Fixed | int, otherwise: Operand) -> Any:
+def _known(log: Log, operand: Fixed | int, otherwise: TracedOperand) -> Any:
     """The number that an operand is, where Python knows it."""
     if not isinstance(operand, int) or not log.is_known(operand):
         return otherwise
     return np.asarray(log.value(operand)).item()
 
 
-def _made(kinds: Kinds, x: Guarded, args: Sequence[Any]) -> tuple[Kind | int, tuple[int, ...]]:
+def _made(kinds: Kinds, x: Guarded, args: Sequence[Any]) -> tuple[OperationKind | int, tuple[int, ...]]:
     """The check of an operation, some arguments of which are known, and the operands that it reads; or what it always
     gives."""
-    if not any(isinstance(a, Operand) for a in args):
+    if not any(isinstance(a, TracedOperand) for a in args):
         error = _raised(x.guard.function, args)
         return FINE if error is None else _failure(kinds, (type(error).__name__, str(error)), x.place), ()
-    classes = [a.cls if isinstance(a, Operand) else type(a) for a in args]
+    classes = [a.cls if isinstance(a, TracedOperand) else type(a) for a in args]
     rows: dict[Domain, int] = {}
     for row in DOMAINS[x.guard.function]:
-        known = [None if isinstance(args[k], Operand) else args[k] for k in row.reads]
+        known = [None if isinstance(args[k], TracedOperand) else args[k] for k in row.reads]
         raised = row.raised(classes)
         if raised is None or row.always(*known):
             continue
@@ -194,16 +194,16 @@ def _made(kinds: Kinds, x: Guarded, args: Sequence[Any]) -> tuple[Kind | int, tu
         rows[row] = _failure(kinds, raised, x.place)
     if not rows:
         return FINE, ()
-    read = dict.fromkeys(a.number for r in rows for k in r.reads if isinstance(a := x.guard.args[k], Operand))
+    read = dict.fromkeys(a.number for r in rows for k in r.reads if isinstance(a := x.guard.args[k], TracedOperand))
     key = x.guard, tuple(rows.items()), tuple(read)
     found = kinds.checking.get(key)
     if found is None:
         make = _checking(x.guard, rows, tuple(read))
-        found = kinds.checking[key] = Kind(("check", *key), make, (jax.ShapeDtypeStruct(*INTEGER),))
+        found = kinds.checking[key] = OperationKind(("check", *key), make, (jax.ShapeDtypeStruct(*INTEGER),))
     return found, tuple(read)
 
 
-def _failure(kinds: Kinds, raised: tuple[str, str], place: Place) -> int:
+def _failure(kinds: Kinds, raised: tuple[str, str], place: CodePlace) -> int:
     number = kinds.failures.setdefault((*raised, place), len(kinds.failures))
     if number >= MOST:
         what = f"its structure is traced, and has over {MOST:,} operations that may raise"
@@ -214,7 +214,7 @@ def _failure(kinds: Kinds, raised: tuple[str, str], place: Place) -> int:
 def _checking(guard: Guard, rows: dict[Domain, int], reads: tuple[int, ...]) -> Callable[..., Sequence[Any]]:
     def make(*operands: Any) -> Sequence[Any]:
         of = dict(zip(reads, operands, strict=True))
-        args = [of.get(a.number) if isinstance(a, Operand) else a for a in guard.args]
+        args = [of.get(a.number) if isinstance(a, TracedOperand) else a for a in guard.args]
         code = jnp.int32(FINE)
         for row, number in reversed(rows.items()):
             code = jnp.where(row.holds(*(args[k] for k in row.reads)), code, jnp.int32(number))

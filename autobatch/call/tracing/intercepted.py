@@ -28,7 +28,7 @@ MODULES: tuple[ModuleType, ...] = (
 )  # fmt: skip
 
 
-class Notes(Protocol):
+class CallNotes(Protocol):
     """What notes calls."""
 
     def call(self, name: str, fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
@@ -38,16 +38,16 @@ class Notes(Protocol):
     def is_users(self, code: CodeType) -> bool: ...
 
 
-class _Local(threading.local):
-    notes: Notes | None = None
+class _InterceptedLocal(threading.local):
+    notes: CallNotes | None = None
 
 
-_local = _Local()
+_local = _InterceptedLocal()
 _lock = threading.Lock()
 _depth = 0
 
 
-class Object:
+class InterceptedObject:
     """An object of JAX that is called, and has attributes."""
 
     def __init__(self, held: Any, name: str) -> None:
@@ -63,7 +63,7 @@ class Object:
 
 def _wrapped(held: Any, name: str) -> Any:
     if not hasattr(held, "__name__") or hasattr(held, "defjvp") or hasattr(held, "reduce"):
-        return Object(held, name)
+        return InterceptedObject(held, name)
 
     @functools.wraps(held)
     def noted(*args: Any, **kwargs: Any) -> Any:
@@ -123,7 +123,7 @@ def noting_of(x: Any) -> Any:
 
 def original(x: Any) -> Any:
     """JAX's function, for one that notes."""
-    return x._held if isinstance(x, Object) else _held().get(id(x), x)
+    return x._held if isinstance(x, InterceptedObject) else _held().get(id(x), x)
 
 
 @cache
@@ -134,7 +134,7 @@ def _held() -> dict[int, Any]:
 
 
 @contextmanager
-def noted(notes: Notes) -> Iterator[None]:
+def noted(notes: CallNotes) -> Iterator[None]:
     """Let calls of this thread be noted."""
     before, _local.notes = _local.notes, notes
     try:

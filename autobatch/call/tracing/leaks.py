@@ -18,21 +18,21 @@ from typing import Any
 
 import jax
 
-from autobatch.call.tracing.free import LARGE, Free
+from autobatch.call.tracing.free import LARGE, FreeVariables
 from autobatch.call.tracing.symbols import Symbol
 
 DEEP = 4
 """Containers inside of so many others are not looked into."""
 
 
-class Watch:
+class LeakWatch:
     """What free variables hold, before a run."""
 
-    def __init__(self, free: Free) -> None:
+    def __init__(self, free: FreeVariables) -> None:
         self._before = [(where, x, _copy(x)) for where, x in _containers(free)]
         self._names = dict(free.held)
 
-    def leaked(self, now: Free) -> str | None:
+    def leaked(self, now: FreeVariables) -> str | None:
         """The variable that holds a symbol now, where there is one: then everything is as it was before."""
         found = next((where for where, x in _containers(now) if any(map(_is_symbol, _parts(x)))), None)
         found = found or next((where for where, x in now.held.items() if _is_symbol(x)), None)
@@ -42,11 +42,11 @@ class Watch:
             _restore(container, copy)
         for where, x in now.held.items():
             if _is_symbol(x):
-                now.rebind(where, self._names.get(where, Free.MISSING))
+                now.rebind(where, self._names.get(where, FreeVariables.MISSING))
         return found[1]
 
 
-def _containers(free: Free) -> Iterator[tuple[tuple[int, str], Any]]:
+def _containers(free: FreeVariables) -> Iterator[tuple[tuple[int, str], Any]]:
     """Everything in free variables that can be changed, with the variable that it is found by."""
     seen = set[int]()
     for where, value in free.held.items():

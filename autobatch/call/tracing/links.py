@@ -19,18 +19,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.call.tracing.log import Given
+from autobatch.call.tracing.log import ExampleNumber
 from autobatch.call.tracing.rows import ROW, SOURCE
 from autobatch.common.collecting import collecting_later
 from autobatch.data.columns import Columns, columns_of, host_dtype
 from autobatch.data.libraries import is_sparse_class
 from autobatch.data.schema import Schema
-from autobatch.data.unpack import Numbers, unpack
+from autobatch.data.unpack import NumberUnpacker, unpack
 from autobatch.ir.types import Array
 
 
 @dataclass(frozen=True)
-class Origin:
+class NumberOrigin:
     """A column of numbers of the examples. `space`: its rows are those of this space, None: the examples."""
 
     name: str
@@ -50,30 +50,30 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Origins:
+class NumberOrigins:
     """Where the numbers of some examples may lie: in columns, then in arrays that are batched arguments, by slot."""
 
-    columns: tuple[Origin, ...]
-    arrays: Mapping[int, Origin]
+    columns: tuple[NumberOrigin, ...]
+    arrays: Mapping[int, NumberOrigin]
 
     @classmethod
-    def of(cls, schema: Schema | None, arrays: Mapping[int, Array]) -> Origins:
+    def of(cls, schema: Schema | None, arrays: Mapping[int, Array]) -> NumberOrigins:
         """The origins of packed examples, and of arrays beside them by the types of their rows."""
         every = () if schema is None else columns_of(schema)
         typed = [(c.name, c.space, c.type) for c in every if isinstance(c.type, Array)]
-        held = [Origin(name, space, type) for name, space, type in typed if is_float(type)]
-        return cls(tuple(held), {k: Origin(f"array {k}", None, t) for k, t in arrays.items() if is_float(t)})
+        held = [NumberOrigin(name, space, type) for name, space, type in typed if is_float(type)]
+        return cls(tuple(held), {k: NumberOrigin(f"array {k}", None, t) for k, t in arrays.items() if is_float(t)})
 
     @property
-    def all(self) -> list[Origin]:
+    def all(self) -> list[NumberOrigin]:
         return [*self.columns, *self.arrays.values()]
 
     @collecting_later
     def unpacked(self, columns: Columns) -> list[Any]:
-        """The examples, with `Given` in the place of their numbers."""
+        """The examples, with `ExampleNumber` in the place of their numbers."""
         return unpack(columns, _References({c.name: k for k, c in enumerate(self.columns)}))
 
-    def rows_of(self, slot: int, count: int) -> list[Given]:
+    def rows_of(self, slot: int, count: int) -> list[ExampleNumber]:
         """The numbers that an array gives to the examples."""
         number = len(self.columns) + list(self.arrays).index(slot)
         return _References({}).rows(self.arrays[slot].type, number, range(count))
@@ -90,7 +90,7 @@ def refuses_references(schema: Schema) -> str:
     return sparse[0] if sparse else ""
 
 
-class _References(Numbers):
+class _References(NumberUnpacker):
     def __init__(self, numbers: Mapping[str, int]) -> None:
         self.numbers = numbers
 
@@ -99,15 +99,15 @@ class _References(Numbers):
             return super().each(type, column, array, rows)
         return self.rows(type, self.numbers[column], range(len(array)) if rows is None else rows.tolist())
 
-    def rows(self, type: Array, number: int, rows: Sequence[int]) -> list[Given]:
+    def rows(self, type: Array, number: int, rows: Sequence[int]) -> list[ExampleNumber]:
         dtype = jax.dtypes.canonicalize_dtype(host_dtype(type))
-        return [Given(type.shape, dtype, type.weak, number, row) for row in rows]
+        return [ExampleNumber(type.shape, dtype, type.weak, number, row) for row in rows]
 
     def slices(self, type: Array, column: str, array: Any, offsets: Sequence[int]) -> list[Any]:
         if column not in self.numbers:
             return super().slices(type, column, array, offsets)
         number = self.numbers[column]
-        return [Given((b - a, *type.shape), array.dtype, False, number, a) for a, b in pairwise(offsets)]
+        return [ExampleNumber((b - a, *type.shape), array.dtype, False, number, a) for a, b in pairwise(offsets)]
 
 
 # ---- columns of traces
@@ -133,12 +133,12 @@ class Links:
                         made[field.column] = (*place, store.name)
         return cls(made)
 
-    def relative(self, traces: Columns, origins: Origins, columns: Columns | None) -> Columns:
+    def relative(self, traces: Columns, origins: NumberOrigins, columns: Columns | None) -> Columns:
         """Traces whose rows count from the first row of their example on, which those of minibatches do too."""
         starts = [o.starts(columns, traces.count) for o in origins.all]
         return self._shifted(traces, starts, -1)
 
-    def absolute(self, traces: Columns, origins: Origins, columns: Columns | None) -> Columns:
+    def absolute(self, traces: Columns, origins: NumberOrigins, columns: Columns | None) -> Columns:
         """The same, counted from the first row of all."""
         return self._shifted(traces, [o.starts(columns, traces.count) for o in origins.all], 1)
 

@@ -38,7 +38,7 @@ FOLDED = 4096
 INTEGER = ((), np.dtype(np.int32))
 
 
-class Place:
+class CodePlace:
     """Where an operation stands: the code of the user, an instruction of it, and which one inside functions of JAX.
     There is one object for each (`Kinds.place`)."""
 
@@ -48,10 +48,10 @@ class Place:
         self.code, self.instruction, self.inner = code, instruction, inner
 
 
-NO_PLACE = Place(None, 0, ())
+NO_PLACE = CodePlace(None, 0, ())
 
 
-def span_of_place(place: Place) -> Span:
+def span_of_place(place: CodePlace) -> Span:
     """The place of an operation in the user's source."""
     code = place.code
     if code is None:
@@ -62,13 +62,13 @@ def span_of_place(place: Place) -> Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SharedMarker:
     """A shared run-time value, by its number."""
 
     number: int
 
 
-class Given:
+class ExampleNumber:
     """A number of the example. It lies in row `row` of the column `source`, from there on where rows of lists of
     arrays are one array; -1: in none, and `value` is what it is."""
 
@@ -81,7 +81,7 @@ class Given:
         self.source, self.row, self.value = source, row, value
 
     @classmethod
-    def of(cls, value: Any) -> Given:
+    def of(cls, value: Any) -> ExampleNumber:
         """A number that lies in no column."""
         return cls(np.shape(value), jax.dtypes.result_type(value), _is_weak(value), value=value)
 
@@ -91,15 +91,15 @@ class Uniform:
     """What an operation gives that reads shared values alone: there is one of each for a function (`Kinds.uniform`)."""
 
     make: Callable[..., Sequence[Any]]
-    operands: tuple[Shared | Uniform, ...]
+    operands: tuple[SharedMarker | Uniform, ...]
     number: int
 
 
-Fixed = Shared | Uniform
+Fixed = SharedMarker | Uniform
 
 
 @dataclass(frozen=True, eq=False)
-class Kind:
+class OperationKind:
     """What an operation is, wherever it stands: there is one of each for a function. `make(*operands)` does it.
     `guard`: which operator of Python's numbers it is, if it may raise (`guards.py`)."""
 
@@ -115,12 +115,12 @@ class Kind:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Site:
+class OperationSite:
     """An operation at a place, for operands of these types. `fixed`: those that are shared values; None elsewhere."""
 
     number: int
-    kind: Kind
-    place: Place
+    kind: OperationKind
+    place: CodePlace
     types: tuple[Any, ...]
     fixed: tuple[Fixed | None, ...]
 
@@ -154,7 +154,9 @@ class Log:
         self.guarded: list[Any] = []
         """Operations that have a guard, besides the steps whose kinds have one."""
 
-    def step(self, kind: Kind, place: Place, operands: Sequence[Fixed | int], types: tuple[Any, ...]) -> int:
+    def step(
+        self, kind: OperationKind, place: CodePlace, operands: Sequence[Fixed | int], types: tuple[Any, ...]
+    ) -> int:
         """Note an operation; returns the word of its first result."""
         site = self.kinds.site(kind, place, operands, types)
         return self.at(site.number, [x if isinstance(x, int) else FIXED for x in operands])
@@ -189,14 +191,14 @@ class Log:
         self.own.append(value)
         return OWN + len(self.own) - 1
 
-    def given(self, x: Given) -> int:
+    def given(self, x: ExampleNumber) -> int:
         """The word of a number of the example."""
         return self.owned(x) if x.source < 0 else GIVEN + (x.source << ROWS | x.row)
 
     def is_known(self, word: int) -> bool:
         """Does Python know the number?"""
         return OWN + len(self.own) <= word < FIXED or (
-            OWN <= word < OWN + len(self.own) and not isinstance(self.own[word - OWN], Given)
+            OWN <= word < OWN + len(self.own) and not isinstance(self.own[word - OWN], ExampleNumber)
         )
 
     def value(self, word: int) -> Any:
@@ -209,20 +211,21 @@ def value_of(word: int, numbers: Sequence[Any], own: Sequence[Any]) -> Any:
     if word >= OWN + len(own):
         return numbers[-2 - word]
     held = own[word - OWN]
-    return held.value if isinstance(held, Given) else held
+    return held.value if isinstance(held, ExampleNumber) else held
 
 
 class TooLongError(Exception):
     """A run has more operations than memory has room for."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: CodePlace) -> None:
         self.place = place
 
 
 @dataclass
-class Run:
-    """What a function did for one example. `leaves`: the numbers in its result, each with its type, in which a `Leaf`
-    stands for each. `printed`: what it has printed. `checks`: the leaves that say whether it has failed."""
+class TracedRun:
+    """What a function did for one example. `leaves`: the numbers in its result, each with its type, in which a
+    `LeafMarker` stands for each. `printed`: what it has printed. `checks`: the leaves that say whether it has
+    failed."""
 
     log: Log
     leaves: list[tuple[Fixed | int, Any]]
@@ -232,14 +235,14 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Leaf:
+class LeafMarker:
     """Stands in the result of a run for its leaf `number`."""
 
     number: int
 
 
 @dataclass(frozen=True)
-class Items:
+class ItemsMarker:
     """Stands in the result of a run for a list of so many elements as the example has; `of` says what these are. In the
     structure of a class, `number` is the operand that it is."""
 
@@ -259,17 +262,17 @@ class Kinds:
     """The operations that runs have met."""
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, Kind] = {}
+        self._known: dict[Hashable, OperationKind] = {}
         self._folded: dict[Hashable, list[Any]] = {}
-        self._places: dict[Hashable, Place] = {}
-        self._sites: dict[Hashable, Site] = {}
-        self.sites: list[Site] = []
+        self._places: dict[Hashable, CodePlace] = {}
+        self._sites: dict[Hashable, OperationSite] = {}
+        self.sites: list[OperationSite] = []
         self.arity = array("q")
         self.guarded: list[int] = []
         """Of each site the number of its operands; and those whose kind has a guard."""
         self.checks: dict[Hashable, Any] = {}
-        self.checking: dict[Hashable, Kind] = {}
-        self.failures: dict[tuple[str, str, Place], int] = {}
+        self.checking: dict[Hashable, OperationKind] = {}
+        self.failures: dict[tuple[str, str, CodePlace], int] = {}
         """What examples may fail with: the exception, its message, and where; each has a number."""
         self.met: dict[Hashable, tuple[int, Any]] = {}
         """What symbols have met: the site of an operation, and what its result is; see `symbols.py`. In its keys places
@@ -286,30 +289,32 @@ class Kinds:
         self.by_jax = False
         """Do runs need arrays that JAX traces?"""
 
-    def place(self, code: CodeType, instruction: int, inner: tuple[int, ...] = ()) -> Place:
+    def place(self, code: CodeType, instruction: int, inner: tuple[int, ...] = ()) -> CodePlace:
         """A place in the user's source."""
         key = (id(code), instruction, inner) if inner else (id(code), instruction)
         found = self._places.get(key)
         if found is None:
             begin = _begin(code, instruction)
-            found = Place(code, begin, inner) if begin == instruction else self.place(code, begin, inner)
+            found = CodePlace(code, begin, inner) if begin == instruction else self.place(code, begin, inner)
             self._places[key] = found  # which keeps the code, and so its `id`
         return found
 
-    def site(self, kind: Kind, place: Place, operands: Sequence[Fixed | int], types: tuple[Any, ...]) -> Site:
+    def site(
+        self, kind: OperationKind, place: CodePlace, operands: Sequence[Fixed | int], types: tuple[Any, ...]
+    ) -> OperationSite:
         """The site of an operation."""
         fixed = tuple([None if isinstance(x, int) else x for x in operands])
         key = kind, place, types, fixed
         found = self._sites.get(key)
         if found is None:
-            found = self._sites[key] = Site(len(self.sites), kind, place, types, fixed)
+            found = self._sites[key] = OperationSite(len(self.sites), kind, place, types, fixed)
             self.sites.append(found)
             self.arity.append(len(types))
             if kind.guard is not None:
                 self.guarded.append(found.number)
         return found
 
-    def uniform(self, kind: Kind, operands: tuple[Fixed, ...]) -> Sequence[Uniform] | None:
+    def uniform(self, kind: OperationKind, operands: tuple[Fixed, ...]) -> Sequence[Uniform] | None:
         """What an operation on shared values gives, which is computed once. None where there are many of those by now
         and their results are small: where structure decides which numbers meet, as in an interpreter, there would be
         more with each example, and each would be one more kind of row; then it is an operation of the example."""
@@ -323,7 +328,7 @@ class Kinds:
             self._uniform[kind, operands] = found
         return found
 
-    def of(self, equation: Any) -> tuple[Kind, Sequence[int]]:
+    def of(self, equation: Any) -> tuple[OperationKind, Sequence[int]]:
         """The kind of an operation, and integers that it reads behind its operands: where a slice begins is a number
         like any other, so that a row of a table is the same operation whichever row it is."""
         params, name = equation.params, equation.primitive.name
@@ -335,10 +340,10 @@ class Kinds:
         if found is None:
             outs = tuple(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.outvars)
             make = _slicer(outs[0].shape) if is_slice else _bound(equation)
-            found = self._known[key] = Kind(key, make, outs)
+            found = self._known[key] = OperationKind(key, make, outs)
         return found, params["start_indices"] if is_slice else ()
 
-    def folded(self, kind: Kind, xs: Sequence[Any], types: Sequence[Any]) -> list[Any]:
+    def folded(self, kind: OperationKind, xs: Sequence[Any], types: Sequence[Any]) -> list[Any]:
         """What an operation gives for numbers that are known, computed once."""
         key = (kind, types, *(repr(x) if isinstance(x, (int, float, complex)) else np.asarray(x).tobytes() for x in xs))
         found = self._folded.get(key)

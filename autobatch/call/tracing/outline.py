@@ -18,18 +18,18 @@ from typing import Any
 import jax
 import numpy as np
 
-from autobatch.call.arguments import Bound, Branch, Form, Raw, Slot
+from autobatch.call.arguments import ArgumentNode, ArgumentSlot, BoundArguments, Form, Raw
 from autobatch.call.plain import plainly
 from autobatch.call.sharing import Sharing
 from autobatch.call.tracing.asked import AskedError
-from autobatch.call.tracing.copying import Copier
+from autobatch.call.tracing.copying import TraceCopier
 from autobatch.call.tracing.filling import Filling, filling
-from autobatch.call.tracing.free import Free
-from autobatch.call.tracing.graphs import Graph
+from autobatch.call.tracing.free import FreeVariables
+from autobatch.call.tracing.graphs import ResultGraph
 from autobatch.call.tracing.guards import checked
 from autobatch.call.tracing.intercepted import noted, noting_of
-from autobatch.call.tracing.log import Given, Kinds, Log, Run, TooLongError
-from autobatch.call.tracing.printing import Printing, noted_in
+from autobatch.call.tracing.log import ExampleNumber, Kinds, Log, TooLongError, TracedRun
+from autobatch.call.tracing.printing import RunPrinting, noted_in
 from autobatch.call.tracing.record import UserCode, record
 from autobatch.call.tracing.recording import Recording
 from autobatch.call.tracing.symbols import Symbol
@@ -78,27 +78,27 @@ class Outline:
 
     name: str
     function: Callable[..., Any]
-    bound: Bound
-    shared: tuple[Given, ...]
+    bound: BoundArguments
+    shared: tuple[ExampleNumber, ...]
     decided: tuple[Any, ...]
     key: Any
 
     @classmethod
-    def of(cls, name: str, function: Callable[..., Any], bound: Bound) -> tuple[Outline, list[Any]]:
+    def of(cls, name: str, function: Callable[..., Any], bound: BoundArguments) -> tuple[Outline, list[Any]]:
         """The outline of a call, and its shared numbers."""
         sharing = _Emptied(name)
         form_of: dict[int, Any] = {}
         bound.rebuild(lambda slot: None, lambda raw: form_of.setdefault(id(raw), sharing.raw(raw)))
 
         def emptied(form: Form) -> Form:
-            if isinstance(form, Branch):
+            if isinstance(form, ArgumentNode):
                 return replace(form, children=tuple(map(emptied, form.children)))
-            if isinstance(form, Slot):
+            if isinstance(form, ArgumentSlot):
                 return replace(form, values=None)
             return replace(form, value=form_of[id(form)])
 
         made = replace(bound, forms={n: emptied(f) for n, f in bound.forms.items()}, slots=())
-        shared = tuple(_emptied(Given.of(x)) for x in sharing.leaves)
+        shared = tuple(_emptied(ExampleNumber.of(x)) for x in sharing.leaves)
         decided = tuple(_decided(x) for x in sharing.leaves)
         key = bound.key, tuple(sharing.keys), tuple(sharing.types)
         return cls(name, function, made, shared, decided, key), sharing.leaves
@@ -112,11 +112,11 @@ class Outline:
     def _filling(self) -> Filling | None:
         return filling(self.bound)
 
-    def free(self) -> Free:
+    def free(self) -> FreeVariables:
         """The free variables of the function, as they are now."""
-        return Free(self.function, user_code())
+        return FreeVariables(self.function, user_code())
 
-    def run(self, values: Sequence[Any], free: Free, kinds: Kinds, most: int) -> Run:
+    def run(self, values: Sequence[Any], free: FreeVariables, kinds: Kinds, most: int) -> TracedRun:
         """Run one example; `values`: one for each batched leaf; `most`: so many operations it may have. A function that
         symbols cannot run is run with arrays that JAX traces."""
         if free.arrays or kinds.by_jax:
@@ -138,21 +138,21 @@ class Outline:
         kinds.by_jax = True
         return found
 
-    def _noted(self, values: Sequence[Any], recording: Recording) -> Run:
+    def _noted(self, values: Sequence[Any], recording: Recording) -> TracedRun:
         """A run with symbols of our own."""
 
         def symbol(x: Any) -> Symbol:
-            return recording.symbol(x if isinstance(x, Given) else Given.of(x))
+            return recording.symbol(x if isinstance(x, ExampleNumber) else ExampleNumber.of(x))
 
-        copies = Copier(symbol).copy(list(values))
+        copies = TraceCopier(symbol).copy(list(values))
         shared = recording.all_shared(self.types)
         args, kwargs = self._filled(shared, copies)
         leaves: list[Any] = []
-        printing = Printing(leaves, Symbol, lambda x: isinstance(x, Symbol))
+        printing = RunPrinting(leaves, Symbol, lambda x: isinstance(x, Symbol))
         with jax.ensure_compile_time_eval(), plainly(), noted(recording), noted_in(printing):
-            structure = Graph(leaves, Symbol).whole(self.function(*args, **kwargs))
+            structure = ResultGraph(leaves, Symbol).whole(self.function(*args, **kwargs))
         found = [recording.leaf(x) for x in leaves]
-        return Run(recording, found, structure, printing.lines)
+        return TracedRun(recording, found, structure, printing.lines)
 
     def _filled(self, symbols: Sequence[Any], copies: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of one example."""
@@ -165,32 +165,32 @@ class Outline:
 
         return self.bound.rebuild(lambda slot: copies[slot.index], shared)
 
-    def _by_jax(self, values: Sequence[Any], free: Free, kinds: Kinds) -> Run:
+    def _by_jax(self, values: Sequence[Any], free: FreeVariables, kinds: Kinds) -> TracedRun:
         """A run that JAX records."""
-        numbers: list[Given] = []
+        numbers: list[ExampleNumber] = []
 
         def note(x: Any) -> Any:
-            numbers.append(x if isinstance(x, Given) else Given.of(x))
+            numbers.append(x if isinstance(x, ExampleNumber) else ExampleNumber.of(x))
             return x
 
-        Copier(note).copy(list(values))
+        TraceCopier(note).copy(list(values))
         hidden = {id(x): len(self.shared) + k for k, x in enumerate(free.arrays.values())}
 
         def run(symbols: Sequence[Any]) -> tuple[list[Any], Any]:
             given = iter(symbols[len(self.shared) :])
-            args, kwargs = self._filled(symbols, Copier(lambda _: next(given)).copy(list(values)))
+            args, kwargs = self._filled(symbols, TraceCopier(lambda _: next(given)).copy(list(values)))
             leaves: list[Any] = []
-            printing = Printing(leaves, Symbol, lambda x: isinstance(x, jax.core.Tracer))
+            printing = RunPrinting(leaves, Symbol, lambda x: isinstance(x, jax.core.Tracer))
             with noted_in(printing):
                 found = self.function(*args, **kwargs)
-            return leaves, (Graph(leaves, Symbol).whole(found), printing.lines)
+            return leaves, (ResultGraph(leaves, Symbol).whole(found), printing.lines)
 
         with plainly():
             return checked(record(run, self.shared, numbers, hidden, user_code(), Log(kinds, sys.maxsize)))
 
 
-def _emptied(given: Given) -> Given:
-    return Given(given.shape, given.dtype, given.weak)
+def _emptied(given: ExampleNumber) -> ExampleNumber:
+    return ExampleNumber(given.shape, given.dtype, given.weak)
 
 
 def _decided(leaf: Any) -> Any:

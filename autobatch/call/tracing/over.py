@@ -24,8 +24,8 @@ from autobatch.call import transfer
 from autobatch.call.batches.data import Component, Examples
 from autobatch.call.batches.groups import Group, Planner, Tables, data_tables
 from autobatch.call.ready import Ready
-from autobatch.call.specialise import Program
-from autobatch.call.tracing.links import Links, Origins, gathered
+from autobatch.call.specialise import SpecialisedProgram
+from autobatch.call.tracing.links import Links, NumberOrigins, gathered
 from autobatch.common.cache import Bounded
 from autobatch.compiler import pipeline
 from autobatch.compiler.differentials import Differentials
@@ -43,7 +43,7 @@ class TracedPlan:
     """The traces of some examples, planned for the program over them. `columns`: of the examples that were traced,
     `chosen`: which of them are meant; None: all."""
 
-    program: Program
+    program: SpecialisedProgram
     rows: Group
     columns: Columns | None
     profile: Mapping[str, transfer.Profile] | None
@@ -85,15 +85,15 @@ class TracedPlan:
         return self if share == self.share else replace(self, share=share)
 
 
-class Over(Program):
+class Over(SpecialisedProgram):
     """The program over traces as one of the examples. `components`: the batched leaves of the function."""
 
     def __init__(
         self,
-        inner: Program,
+        inner: SpecialisedProgram,
         planner: Planner,
         components: tuple[Component, ...],
-        origins: Origins,
+        origins: NumberOrigins,
         schema: Schema,
         trace: Callable[[Over, tuple[Columns, ...]], TracedPlan],
     ) -> None:
@@ -130,11 +130,11 @@ class Over(Program):
         """They are those of the traces, which `bind` knows."""
         return {}
 
-    def at(self, leaves: Sequence[Any]) -> Program:
+    def at(self, leaves: Sequence[Any]) -> SpecialisedProgram:
         return self
 
     @property
-    def by_xla(self) -> Program:
+    def by_xla(self) -> SpecialisedProgram:
         return self
 
     def bind(self, plan: Any, at_least: Sequence[Any] = (), arrays: bool = False) -> tuple[Tables, Hashable]:
@@ -192,10 +192,10 @@ def without_words(ready: Ready) -> Ready:
     return replace(ready, tables={n: t for n, t in ready.tables.items() if n not in words}, words=words)
 
 
-class _Gathering(pipeline.Program):
+class _Gathering(pipeline.CompiledProgram):
     """A compiled program whose numbers are read from columns of the examples. `given`: the tables that these are."""
 
-    def __init__(self, program: pipeline.Program, given: tuple[str, ...]) -> None:
+    def __init__(self, program: pipeline.CompiledProgram, given: tuple[str, ...]) -> None:
         self.__dict__.update(program.__dict__)
         self.program, self.given = program, given
 

@@ -24,8 +24,8 @@ from functools import cache
 from types import CodeType, FrameType
 from typing import Any
 
-from autobatch.call.blueprints import Pieces
-from autobatch.call.tracing.graphs import Graph, Listed, Node, Tuple
+from autobatch.call.blueprints import TextPieces
+from autobatch.call.tracing.graphs import ListNode, Node, ResultGraph, Tuple
 
 FORMATTING = ("FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC")
 """The instructions that an f-string formats a value with."""
@@ -33,7 +33,7 @@ FORMATTING = ("FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC")
 MARK = re.compile("\ue000(\\d+)\ue001")
 
 
-class Printing:
+class RunPrinting:
     """What one run prints. `leaves` receives the numbers; `is_symbol`: is a value not known?"""
 
     def __init__(self, leaves: list[Any], symbol: type, is_symbol: Callable[[Any], bool]) -> None:
@@ -58,15 +58,15 @@ class Printing:
         """Note a call of `print`."""
         stream = "stderr" if file is sys.stderr else "stdout"
         texts = [" " if sep is None else sep, "\n" if end is None else end, stream]
-        self.lines.append(Listed([Listed(list(map(self._argument, args))), *texts]))
+        self.lines.append(ListNode([ListNode(list(map(self._argument, args))), *texts]))
 
     def _argument(self, value: Any) -> Node:
         if isinstance(value, str) and MARK.search(value):
             pieces = MARK.split(value)
-            return Tuple(Pieces(), [self._formatted_node(x) if k % 2 else x for k, x in enumerate(pieces)])
+            return Tuple(TextPieces(), [self._formatted_node(x) if k % 2 else x for k, x in enumerate(pieces)])
         known = len(self.leaves)
         try:
-            node = Graph(self.leaves, self.symbol).whole(value)
+            node = ResultGraph(self.leaves, self.symbol).whole(value)
         except Exception:  # it is no object that can be copied: `str` says whether a number is in it
             del self.leaves[known:]
             return str(value)
@@ -77,7 +77,7 @@ class Printing:
 
     def _formatted_node(self, number: str) -> Node:
         value, spec = self._formatted[int(number)]
-        return Tuple((), [Graph(self.leaves, self.symbol).of(value), spec])
+        return Tuple((), [ResultGraph(self.leaves, self.symbol).of(value), spec])
 
 
 @cache
@@ -115,11 +115,11 @@ def _texts(node: ast.expr) -> list[ast.JoinedStr]:
 # ---- print itself
 
 
-class _Local(threading.local):
-    printing: Printing | None = None
+class _PrintingLocal(threading.local):
+    printing: RunPrinting | None = None
 
 
-_local = _Local()
+_local = _PrintingLocal()
 _lock = threading.Lock()
 _depth = 0
 _print = builtins.print
@@ -144,7 +144,7 @@ def is_noted() -> bool:
 
 
 @contextmanager
-def noted_in(printing: Printing) -> Iterator[None]:
+def noted_in(printing: RunPrinting) -> Iterator[None]:
     """Let `print` of this thread be noted."""
     global _depth, _print
     before, _local.printing = _local.printing, printing

@@ -15,7 +15,18 @@ import jax
 import numpy as np
 
 from autobatch.call.tracing.guards import Guarded, of_equation
-from autobatch.call.tracing.log import FOLDED, INTEGER, NO_PLACE, Fixed, Given, Log, Place, Run, Shared, Uniform
+from autobatch.call.tracing.log import (
+    FOLDED,
+    INTEGER,
+    NO_PLACE,
+    CodePlace,
+    ExampleNumber,
+    Fixed,
+    Log,
+    SharedMarker,
+    TracedRun,
+    Uniform,
+)
 from autobatch.ir import jax_compat
 
 INLINED = ("jit", "pjit", "closed_call", "core_call")
@@ -24,12 +35,12 @@ INLINED = ("jit", "pjit", "closed_call", "core_call")
 
 def record(
     run: Callable[[Sequence[Any]], Any],
-    shared: Sequence[Given],
-    numbers: Sequence[Given],
+    shared: Sequence[ExampleNumber],
+    numbers: Sequence[ExampleNumber],
     hidden: Mapping[int, int],
     user: UserCode,
     log: Log,
-) -> Run:
+) -> TracedRun:
     """Record `run(symbols)`: symbols of shared values, then of the numbers of an example. It returns leaves, as arrays,
     and the structure that they stand in, with what it has printed. `shared`: the types of shared values. `hidden`: the
     numbers of arrays that it
@@ -44,11 +55,11 @@ def record(
 
     given = [jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=x.weak) for x in (*shared, *numbers)]
     closed = jax.make_jaxpr(flat)(*given)
-    reader = _Reader(user, log, hidden)
-    values: list[Operand] = [*(Shared(k) for k in range(len(shared))), *map(log.given, numbers)]
+    reader = _JaxprReader(user, log, hidden)
+    values: list[Operand] = [*(SharedMarker(k) for k in range(len(shared))), *map(log.given, numbers)]
     leaves = reader.read(closed.jaxpr, closed.consts, values, NO_PLACE)
     types = [(x.aval.shape, x.aval.dtype) for x in closed.jaxpr.outvars]
-    return Run(log, list(zip(leaves, types, strict=True)), *structure[0])
+    return TracedRun(log, list(zip(leaves, types, strict=True)), *structure[0])
 
 
 class UserCode:
@@ -84,16 +95,16 @@ class UserCode:
 Operand = Fixed | int
 
 
-class _Reader:
+class _JaxprReader:
     """Notes a jaxpr."""
 
     def __init__(self, user: UserCode, log: Log, hidden: Mapping[int, int]) -> None:
         self.user, self.kinds, self.hidden, self.log = user, log.kinds, hidden, log
 
-    def read(self, jaxpr: Any, consts: Sequence[Any], given: Sequence[Operand], inside: Place) -> list[Operand]:
+    def read(self, jaxpr: Any, consts: Sequence[Any], given: Sequence[Operand], inside: CodePlace) -> list[Operand]:
         held: dict[Any, Operand] = {}
         for v, x in zip(jaxpr.constvars, consts, strict=True):
-            held[v] = Shared(self.hidden[id(x)]) if id(x) in self.hidden else self.log.number(x)
+            held[v] = SharedMarker(self.hidden[id(x)]) if id(x) in self.hidden else self.log.number(x)
         held.update(zip(jaxpr.invars, given, strict=True))
 
         def value(x: Any) -> Operand:
@@ -115,13 +126,13 @@ class _Reader:
             held.update(zip(equation.outvars, found, strict=True))
         return [value(x) for x in jaxpr.outvars]
 
-    def place(self, equation: Any, inside: Place, number: int) -> Place:
+    def place(self, equation: Any, inside: CodePlace, number: int) -> CodePlace:
         if inside.code is not None:
             return self.kinds.place(inside.code, inside.instruction, (*inside.inner, number))
         code, instruction = self.user.place(equation.source_info.traceback)
         return NO_PLACE if code is None else self.kinds.place(code, instruction)
 
-    def step(self, equation: Any, operands: Sequence[Operand], place: Place) -> Sequence[Operand]:
+    def step(self, equation: Any, operands: Sequence[Operand], place: CodePlace) -> Sequence[Operand]:
         log = self.log
         types = tuple((x.aval.shape, x.aval.dtype) for x in equation.invars)
         kind, more = self.kinds.of(equation)
@@ -131,7 +142,7 @@ class _Reader:
         known = [log.value(x) for x in operands if isinstance(x, int) and log.is_known(x)]
         if len(known) == len(operands) and kind.size <= FOLDED:
             return list(map(log.number, self.kinds.folded(kind, known, types)))
-        shared = tuple(x for x in operands if isinstance(x, (Shared, Uniform)))
+        shared = tuple(x for x in operands if isinstance(x, (SharedMarker, Uniform)))
         if shared and len(shared) == len(operands) and (uniform := self.kinds.uniform(kind, shared)) is not None:
             return uniform
         first = log.step(kind, place, operands, types)

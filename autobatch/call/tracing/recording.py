@@ -27,12 +27,12 @@ from autobatch.call.tracing.log import (
     FOLDED,
     NO_PLACE,
     OUTS,
+    CodePlace,
+    ExampleNumber,
     Fixed,
-    Given,
-    Kind,
     Kinds,
-    Place,
-    Shared,
+    OperationKind,
+    SharedMarker,
     TooLongError,
 )
 from autobatch.call.tracing.record import UserCode
@@ -54,7 +54,7 @@ class Recording(Noted):
         self.refused = False
         self.memo: dict[Any, Template | None] = _memo(transfer.x64())
 
-    def symbol(self, given: Given) -> Symbol:
+    def symbol(self, given: ExampleNumber) -> Symbol:
         """A number of the example."""
         return Symbol(self, type_of(given.shape, given.dtype, given.weak), self.given(given))
 
@@ -70,7 +70,7 @@ class Recording(Noted):
         """The shared values of a call."""
         known = self.kinds.shared.get(types)
         if known is None:
-            known = self.kinds.shared[types] = [self.shared(t, Shared(k))._key for k, t in enumerate(types)]
+            known = self.kinds.shared[types] = [self.shared(t, SharedMarker(k))._key for k, t in enumerate(types)]
         return [Symbol(self, key, FIXED) for key in known]
 
     def known(self, type: Type, value: Any) -> Symbol:
@@ -118,7 +118,7 @@ class Recording(Noted):
         given: list[Any] = []
         try:
             keys = [templates.key_of(x, Symbol, given, floats) for x in (*args, *kwargs.values())]
-        except templates.Unknown:
+        except templates.UnknownCall:
             self.refused = True
             raise
         key = (name, floats, *kwargs, *keys)
@@ -213,7 +213,7 @@ class Recording(Noted):
     def constant(self, x: Any) -> Any:
         return self.known(type_of_value(x), x) if isinstance(x, (jax.Array, np.ndarray)) else x
 
-    def operation(self, kind: Kind, given: list[Any], template: Template, frame: Any) -> list[Symbol]:
+    def operation(self, kind: OperationKind, given: list[Any], template: Template, frame: Any) -> list[Symbol]:
         """An operation on operands: a step, or what is known of it."""
         operands: list[Fixed | int] = []
         for x in given:
@@ -241,7 +241,7 @@ class Recording(Noted):
         held = np.asarray(x)
         return self.number(x), (held.shape, held.dtype)
 
-    def place(self, frame: Any) -> Place:
+    def place(self, frame: Any) -> CodePlace:
         """The innermost instruction of the user."""
         known = self.user.known
         while frame is not None:

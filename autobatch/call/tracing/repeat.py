@@ -6,13 +6,13 @@ import itertools
 from collections.abc import Callable
 
 from autobatch.call.tracing.classes import equal_numbers
-from autobatch.call.tracing.log import OWN, Fixed, Given, Log, Run, span_of_place
-from autobatch.call.tracing.returned import Returned
+from autobatch.call.tracing.log import OWN, ExampleNumber, Fixed, Log, TracedRun, span_of_place
+from autobatch.call.tracing.returned import TracedResults
 from autobatch.errors import UnsupportedError
 from autobatch.source import NOWHERE, Span
 
 
-def check(name: str, first: Run, again: Callable[[], Run], returned: Returned) -> None:
+def check(name: str, first: TracedRun, again: Callable[[], TracedRun], returned: TracedResults) -> None:
     """Raise UnsupportedError, at the line of the first operation that differs, unless `again` gives the same run."""
     try:
         second = again()
@@ -58,8 +58,8 @@ def _same(a: Fixed | int, first: Log, b: Fixed | int, second: Log) -> bool:
     if not isinstance(a, int) or not isinstance(b, int) or not (_is_own(a) and _is_own(b)):
         return a == b
     x, y = first.own[a - OWN], second.own[b - OWN]
-    if isinstance(x, Given) or isinstance(y, Given):
-        return isinstance(x, Given) and isinstance(y, Given)
+    if isinstance(x, ExampleNumber) or isinstance(y, ExampleNumber):
+        return isinstance(x, ExampleNumber) and isinstance(y, ExampleNumber)
     return equal_numbers(x, y)
 
 

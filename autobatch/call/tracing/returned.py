@@ -4,7 +4,7 @@
                                                        (h, Free('... "cat" ...', [[]])),  (g, Free(...))
 
 Numbers, strings and None at a place, tuples of one length, dicts with the same keys and lists of one kind are results
-as those of any batched function: arrays, containers, `Ragged`. All else is free: `Objects` (`blueprints.py`).
+as those of any batched function: arrays, containers, `Ragged`. All else is free: `ObjectNodes` (`blueprints.py`).
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ import jax
 import numpy as np
 
 from autobatch.call import transfer
-from autobatch.call.blueprints import Blueprint, Constants, Value
+from autobatch.call.blueprints import Blueprint, NamedConstants, Value
 from autobatch.call.tracing.copying import rebuilt
-from autobatch.call.tracing.graphs import Constant, Listed, Node, Object, Table, Tuple
-from autobatch.call.tracing.log import Items, Leaf, Run
+from autobatch.call.tracing.graphs import ConstantNode, DictNode, ListNode, Node, ObjectNode, Tuple
+from autobatch.call.tracing.log import ItemsMarker, LeafMarker, TracedRun
 
 # ---- what results have in common
 
 
 @dataclass(frozen=True)
-class Number:
+class NumberResult:
     shape: tuple[int, ...]
     is_bool: bool
 
 
 @dataclass(frozen=True)
-class Word:
+class StringResult:
     """A string."""
 
 
@@ -44,10 +44,10 @@ class Nothing:
 
 
 @dataclass(frozen=True)
-class Maybe:
+class OptionalResult:
     """None, or a number or string."""
 
-    of: Number | Word
+    of: NumberResult | StringResult
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Parts:
+class ContainerResult:
     """A tuple, NamedTuple or dict; `keys` of a dict."""
 
     kind: type
@@ -67,7 +67,7 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Many:
+class ListResult:
     """A list; `of` is None where all of them are empty."""
 
     of: Shape | None
@@ -75,7 +75,7 @@ class Many:
 
 FREE: Final = "free"
 CHECK: Final = "check"
-Shape = Number | Word | Nothing | Maybe | Member | Parts | Many | Literal["free"]
+Shape = NumberResult | StringResult | Nothing | OptionalResult | Member | ContainerResult | ListResult | Literal["free"]
 
 
 def joined(a: Shape, b: Shape) -> Shape:
@@ -83,38 +83,42 @@ def joined(a: Shape, b: Shape) -> Shape:
     if a == b:
         return a
     match a, b:
-        case Number(), Number():
+        case NumberResult(), NumberResult():
             return _of_numbers(a, b)
-        case (Nothing(), (Number() | Word()) as x) | ((Number() | Word()) as x, Nothing()):
-            return Maybe(x)
-        case (Maybe(x), Nothing()) | (Nothing(), Maybe(x)):
-            return Maybe(x)
-        case (Maybe(x), (Number() | Word()) as y) | ((Number() | Word()) as x, Maybe(y)) | (Maybe(x), Maybe(y)):
+        case (Nothing(), (NumberResult() | StringResult()) as x) | ((NumberResult() | StringResult()) as x, Nothing()):
+            return OptionalResult(x)
+        case (OptionalResult(x), Nothing()) | (Nothing(), OptionalResult(x)):
+            return OptionalResult(x)
+        case (
+            (OptionalResult(x), (NumberResult() | StringResult()) as y)
+            | ((NumberResult() | StringResult()) as x, OptionalResult(y))
+            | (OptionalResult(x), OptionalResult(y))
+        ):
             both = joined(x, y)
-            return Maybe(both) if isinstance(both, (Number, Word)) else FREE
-        case Parts(), Parts() if (a.kind, a.keys, len(a.parts)) == (b.kind, b.keys, len(b.parts)):
-            return Parts(a.kind, a.keys, tuple(map(joined, a.parts, b.parts)))
-        case Many(x), Many(y):
+            return OptionalResult(both) if isinstance(both, (NumberResult, StringResult)) else FREE
+        case ContainerResult(), ContainerResult() if (a.kind, a.keys, len(a.parts)) == (b.kind, b.keys, len(b.parts)):
+            return ContainerResult(a.kind, a.keys, tuple(map(joined, a.parts, b.parts)))
+        case ListResult(x), ListResult(y):
             return _list_of(x if y is None else y if x is None else joined(x, y))
         case _:
             return FREE
 
 
-def _of_numbers(a: Number, b: Number) -> Shape:
+def _of_numbers(a: NumberResult, b: NumberResult) -> Shape:
     """A number beside an array is an array full of it."""
     if a.is_bool != b.is_bool or (a.shape != b.shape and a.shape and b.shape):
         return FREE
-    return Number(a.shape or b.shape, a.is_bool)
+    return NumberResult(a.shape or b.shape, a.is_bool)
 
 
 def _list_of(element: Shape | None) -> Shape:
-    return FREE if element == FREE else Many(element)
+    return FREE if element == FREE else ListResult(element)
 
 
 class Looking:
     """Shapes of the nodes of one run."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: TracedRun) -> None:
         self.run = run
         self._active: set[int] = set()
         self._cyclic: set[int] = set()
@@ -122,19 +126,19 @@ class Looking:
 
     def shape(self, node: Node) -> Shape:
         match node:
-            case Leaf(number=k):
+            case LeafMarker(number=k):
                 shape, dtype = self.run.leaves[k][1]
-                return FREE if _is_large(known(self.run, k)) else Number(tuple(shape), dtype == np.bool_)
+                return FREE if _is_large(known(self.run, k)) else NumberResult(tuple(shape), dtype == np.bool_)
             case str():
-                return Word()
+                return StringResult()
             case None:
                 return Nothing()
-            case Constant(value=enum.Enum() as member):
+            case ConstantNode(value=enum.Enum() as member):
                 return Member(type(member))
-            case Tuple() | Table() | Listed() if id(node) in self._active:
+            case Tuple() | DictNode() | ListNode() if id(node) in self._active:
                 self._cyclic.add(id(node))
                 return FREE
-            case Tuple() | Table() | Listed():
+            case Tuple() | DictNode() | ListNode():
                 self._active.add(id(node))
                 made = self._container(node)
                 self._active.discard(id(node))
@@ -142,9 +146,9 @@ class Looking:
             case _:
                 return FREE
 
-    def _container(self, node: Tuple | Table | Listed) -> Shape:
+    def _container(self, node: Tuple | DictNode | ListNode) -> Shape:
         parts = [self.shape(x) for x in node.parts]
-        if isinstance(node, Listed):
+        if isinstance(node, ListNode):
             found: Shape | None = None
             for x in parts:
                 found = x if found is None else joined(found, x)
@@ -153,12 +157,12 @@ class Looking:
         if len(free) > 1 and _share(free):
             return FREE
         if isinstance(node, Tuple):
-            return Parts(type(node.of), (), tuple(parts))
+            return ContainerResult(type(node.of), (), tuple(parts))
         kinds = {type(k) for k in node.keys}
-        return Parts(dict, tuple(node.keys), tuple(parts)) if kinds in ({str}, {int}, set()) else FREE
+        return ContainerResult(dict, tuple(node.keys), tuple(parts)) if kinds in ({str}, {int}, set()) else FREE
 
 
-def known(run: Run, leaf: int) -> Any:
+def known(run: TracedRun, leaf: int) -> Any:
     """The number that Python knows, of a result; None of others."""
     word, _ = run.leaves[leaf]
     return run.log.value(word) if isinstance(word, int) and run.log.is_known(word) else None
@@ -170,14 +174,14 @@ def _is_large(held: Any) -> bool:
 
 
 def _holds_free(shape: Shape) -> bool:
-    return shape == FREE or (isinstance(shape, Parts) and any(map(_holds_free, shape.parts)))
+    return shape == FREE or (isinstance(shape, ContainerResult) and any(map(_holds_free, shape.parts)))
 
 
 def _share(nodes: Sequence[Node]) -> bool:
     """Is an object in two of them?"""
     seen: set[int] = set()
     for node in nodes:
-        mine = {id(x) for x in _reached(node) if isinstance(x, Object)}
+        mine = {id(x) for x in _reached(node) if isinstance(x, ObjectNode)}
         if not seen.isdisjoint(mine):
             return True
         seen |= mine
@@ -189,16 +193,16 @@ def _reached(node: Node) -> Iterable[Node]:
     waiting = [node]
     while waiting:
         x = waiting.pop()
-        if isinstance(x, (Tuple, Table, Listed, Object)) and id(x) not in found:
+        if isinstance(x, (Tuple, DictNode, ListNode, ObjectNode)) and id(x) not in found:
             found[id(x)] = x
             waiting += _parts(x)
     return found.values()
 
 
-def _parts(node: Tuple | Table | Listed | Object) -> list[Node]:
-    if isinstance(node, Table):
+def _parts(node: Tuple | DictNode | ListNode | ObjectNode) -> list[Node]:
+    if isinstance(node, DictNode):
         return [*node.names, *node.parts]
-    if isinstance(node, Object):
+    if isinstance(node, ObjectNode):
         return [*node.args, node.state, *node.items, *(x for pair in node.pairs for x in pair)]
     return node.parts
 
@@ -210,10 +214,10 @@ class Writing:
     """The blueprint of one node of a run. `groups`: the types of its numbers, which grow; `lists[g]`: the leaves of
     group g."""
 
-    def __init__(self, run: Run, constants: Constants, groups: dict[Any, int]) -> None:
+    def __init__(self, run: TracedRun, constants: NamedConstants, groups: dict[Any, int]) -> None:
         self.run, self.groups = run, groups
         self.blueprint = Blueprint(constants)
-        self.lists: list[list[Leaf]] = [[] for _ in groups]
+        self.lists: list[list[LeafMarker]] = [[] for _ in groups]
         self._made: dict[int, Value] = {}
         self._waiting: deque[Callable[[], None]] = deque()
 
@@ -229,11 +233,11 @@ class Writing:
     def value(self, node: Node) -> Value:
         """A node as a value; what it can change to hold may still be missing."""
         match node:
-            case Leaf():
+            case LeafMarker():
                 return self.number(node)
-            case Constant(value=held):
+            case ConstantNode(value=held):
                 return self.blueprint.constant(held)
-            case Tuple() | Table() | Listed() | Object():
+            case Tuple() | DictNode() | ListNode() | ObjectNode():
                 if id(node) not in self._made:
                     self._make(node)
                 return self._made[id(node)]
@@ -243,7 +247,7 @@ class Writing:
     def values(self, nodes: Sequence[Node]) -> list[Value]:
         return [self.value(x) for x in nodes]
 
-    def number(self, leaf: Leaf) -> Value:
+    def number(self, leaf: LeafMarker) -> Value:
         held = known(self.run, leaf.number)
         if held is not None and np.ndim(held) == 0 and not _is_key(held):
             return self.blueprint.scalar(held.item() if hasattr(held, "item") else held)
@@ -254,26 +258,26 @@ class Writing:
         self.lists[group].append(leaf)
         return self.blueprint.number(group, len(self.lists[group]) - 1)
 
-    def _make(self, node: Tuple | Table | Listed | Object) -> None:
+    def _make(self, node: Tuple | DictNode | ListNode | ObjectNode) -> None:
         made, fill, later = self._made, self.blueprint.fill, self._waiting.append
         match node:
             case Tuple(of=of):
                 values = self.values(node.parts)
                 cls = None if type(of) is tuple else self.blueprint.constant(type(of))
                 made[id(node)] = self.blueprint.make("tuple", cls, values)
-            case Listed():
+            case ListNode():
                 listed = made[id(node)] = self.blueprint.make("list")
                 later(lambda: fill("extend", listed, self.values(node.parts)))
-            case Table():
+            case DictNode():
                 table = made[id(node)] = self.blueprint.make("dict")
                 later(lambda: fill("update", table, self._pairs(zip(node.names, node.parts, strict=True))))
-            case Object():
+            case ObjectNode():
                 self._object(node)
 
     def _pairs(self, pairs: Iterable[tuple[Node, Node]]) -> list[tuple[Value, Value]]:
         return [(self.value(k), self.value(x)) for k, x in pairs]
 
-    def _object(self, node: Object) -> None:
+    def _object(self, node: ObjectNode) -> None:
         fill, blueprint = self.blueprint.fill, self.blueprint
         others, self._waiting = self._waiting, deque()
         args = self.values(node.args)
@@ -301,11 +305,11 @@ def _is_key(x: Any) -> bool:
 
 
 @dataclass(eq=False)
-class Free:
+class FreePlace:
     """A place that is free: the text, a string or its leaf, and the numbers of each group."""
 
     text: Any
-    lists: tuple[Items, ...]
+    lists: tuple[ItemsMarker, ...]
 
 
 @dataclass(eq=False)
@@ -313,7 +317,7 @@ class Prints:
     """A result beside what a run has printed."""
 
     result: Any
-    lines: Free
+    lines: FreePlace
 
 
 @dataclass(eq=False)
@@ -321,23 +325,23 @@ class Checked:
     """A result beside the checks of its run."""
 
     result: Any
-    checks: Items
+    checks: ItemsMarker
 
 
-class Returned:
+class TracedResults:
     """What is known of the results of a function: it only grows. `version` says when it has."""
 
     def __init__(self) -> None:
         self.shape: Shape | None = None
         self.prints = self.checks = False
         self.groups: dict[Any, int] = {}
-        self.constants = Constants()
+        self.constants = NamedConstants()
 
     @property
     def version(self) -> Any:
         return self.shape, len(self.groups), self.prints, self.checks
 
-    def add(self, runs: Sequence[Run]) -> bool:
+    def add(self, runs: Sequence[TracedRun]) -> bool:
         """Meet the results of some runs; do earlier ones have another form now?"""
         before, first = self.version, self.shape is None
         for run in runs:
@@ -349,38 +353,40 @@ class Returned:
             self.formed(run)
         return not first and self.version != before
 
-    def formed(self, run: Run) -> Run:
+    def formed(self, run: TracedRun) -> TracedRun:
         """A run whose result has the form that all of them have."""
         assert self.shape is not None
         result = self._form(run, run.result, self.shape)
         if self.prints:
-            result = Prints(result, self._form(run, Listed(run.printed), FREE))
+            result = Prints(result, self._form(run, ListNode(run.printed), FREE))
         if self.checks:
-            result = Checked(result, Items(tuple(map(Leaf, run.checks)), of=CHECK))
-        return Run(run.log, run.leaves, result, [])
+            result = Checked(result, ItemsMarker(tuple(map(LeafMarker, run.checks)), of=CHECK))
+        return TracedRun(run.log, run.leaves, result, [])
 
-    def _form(self, run: Run, node: Any, shape: Shape) -> Any:
+    def _form(self, run: TracedRun, node: Any, shape: Shape) -> Any:
         match node, shape:
             case _, "free":
                 writing = Writing(run, self.constants, self.groups)
                 text = writing.text(node)
                 lists = (*writing.lists, *([],) * (len(self.groups) - len(writing.lists)))
-                return Free(text, tuple(Items(tuple(x), of=g) for x, g in zip(lists, self.groups, strict=True)))
-            case Tuple(of=of, parts=parts), Parts(parts=shapes):
+                return FreePlace(
+                    text, tuple(ItemsMarker(tuple(x), of=g) for x, g in zip(lists, self.groups, strict=True))
+                )
+            case Tuple(of=of, parts=parts), ContainerResult(parts=shapes):
                 return rebuilt(of, [self._form(run, x, s) for x, s in zip(parts, shapes, strict=True)])
-            case Table(keys=keys, parts=parts), Parts(parts=shapes):
+            case DictNode(keys=keys, parts=parts), ContainerResult(parts=shapes):
                 return {k: self._form(run, x, s) for k, x, s in zip(keys, parts, shapes, strict=True)}
-            case Listed(parts=parts), Many(of=element):
+            case ListNode(parts=parts), ListResult(of=element):
                 assert element is not None or not parts
-                return Items(tuple(self._form(run, x, element) for x in parts if element is not None), of=element)
+                return ItemsMarker(tuple(self._form(run, x, element) for x in parts if element is not None), of=element)
             case _:
                 return node
 
-    def same(self, a: Run, b: Run) -> bool:
+    def same(self, a: TracedRun, b: TracedRun) -> bool:
         """Have two runs returned the same, but for their numbers?"""
         return bool(self._words(a) == self._words(b))
 
-    def _words(self, run: Run) -> Any:
+    def _words(self, run: TracedRun) -> Any:
         groups: dict[Any, int] = {}
         writing = Writing(run, self.constants, groups)
         text = writing.text(run.result)

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.call.tracing.classes import Classes, Instances, OpClass, Slot, is_given, is_list
+from autobatch.call.tracing.classes import Instances, OpClass, OperandSlot, OperationClasses, is_given, is_list
 from autobatch.call.tracing.compounds import Compounds
 from autobatch.call.tracing.log import GIVEN, NUMBERS, ROWS
-from autobatch.call.tracing.source import Row, Source, number_name
+from autobatch.call.tracing.source import TracedRow, TraceSource, number_name
 from autobatch.data.columns import ROOT, Columns, columns_of, has_mask, host_dtype, offsets_of, ranges, unfilled
 from autobatch.data.schema import Field, Schema, Store
 from autobatch.ir.types import Array, List, Ref
@@ -30,7 +30,7 @@ SOURCE, ROW = "source_", "row_"
 """What stands before the name of a field that is a number of the example, in those that say where it lies."""
 
 
-def is_moving(slot: Slot) -> bool:
+def is_moving(slot: OperandSlot) -> bool:
     """Is it a number that may lie in the examples?"""
     return isinstance(slot.type[1], np.dtype) and slot.type[1].kind in "fcV"
 
@@ -46,7 +46,7 @@ def _zero(shape: tuple[int, ...], dtype: Any) -> Any:
     return made if shape else made[()]
 
 
-def held(value: Any, slot: Slot) -> Any:
+def held(value: Any, slot: OperandSlot) -> Any:
     """A number as a field of a row."""
     if isinstance(value, str):
         return value
@@ -57,12 +57,12 @@ def held(value: Any, slot: Slot) -> Any:
 class _Reading:
     """What entries of a batch refer to."""
 
-    def __init__(self, classes: Classes, compounds: Compounds, source: Source, found: Instances) -> None:
+    def __init__(self, classes: OperationClasses, compounds: Compounds, source: TraceSource, found: Instances) -> None:
         self.classes, self.compounds, self.source, self.found = classes, compounds, source, found
         self.group = compounds.rows_of(classes, found)
         self.inner = {(producer, out, classes.first[c] + j) for producer, out, c, j in compounds.inner}
 
-    def is_read(self, slot: Slot) -> bool:
+    def is_read(self, slot: OperandSlot) -> bool:
         """Do rows hold anything for a slot?"""
         return slot.fixed is None and not slot.is_constant
 
@@ -83,16 +83,16 @@ class _Reading:
 # ---- objects
 
 
-def examples(classes: Classes, compounds: Compounds, source: Source, found: Instances) -> list[Row]:
+def examples(classes: OperationClasses, compounds: Compounds, source: TraceSource, found: Instances) -> list[TracedRow]:
     """The rows of a batch, as one object for each example, its root."""
     return _Objects(classes, compounds, source, found).make()
 
 
 class _Objects(_Reading):
-    def make(self) -> list[Row]:
-        found, made = self.found, dict[int, Row]()
+    def make(self) -> list[TracedRow]:
+        found, made = self.found, dict[int, TracedRow]()
 
-        def row(k: int) -> Row:
+        def row(k: int) -> TracedRow:
             g = int(self.group[k])
             if g not in made:
                 compound = self.compounds.of_class[int(found.classes[k])]
@@ -111,7 +111,7 @@ class _Objects(_Reading):
                 self._put(row(k), c, int(found.slot[e]) - self.classes.first[c.number], e, row)
         return [row(k) for k in found.roots.tolist()]
 
-    def _put(self, at: Row, c: OpClass, j: int, entry: int, row: Callable[[int], Row]) -> None:
+    def _put(self, at: TracedRow, c: OpClass, j: int, entry: int, row: Callable[[int], TracedRow]) -> None:
         found, slot, k = self.found, c.slots[j], int(self.found.producer[entry])
         if not self.is_read(slot):
             return
@@ -131,7 +131,7 @@ class _Objects(_Reading):
                 if target.startswith("Result"):
                     picked.__dict__["of"] = row(k)
 
-    def _number(self, at: Row, name: str, entry: int, slot: Slot) -> None:
+    def _number(self, at: TracedRow, name: str, entry: int, slot: OperandSlot) -> None:
         """A number as a field of a row, and where it lies: what lies in a column is zero here."""
         word = int(self.found.word[entry])
         at.__dict__[name] = _zero(*slot.type) if is_given(word) else held(self.found.value(entry), slot)
@@ -147,7 +147,12 @@ class OtherTypesError(Exception):
 
 
 def columns(
-    classes: Classes, compounds: Compounds, source: Source, found: Instances, schema: Schema, failed: Sequence[bool]
+    classes: OperationClasses,
+    compounds: Compounds,
+    source: TraceSource,
+    found: Instances,
+    schema: Schema,
+    failed: Sequence[bool],
 ) -> Columns:
     """The rows of a batch as columns. `failed`: of all examples, those that `found` does not have.
 
@@ -166,7 +171,7 @@ class _Block:
 
 
 @dataclass
-class _Lists:
+class _FieldLists:
     """Lists of one field: of each row, how many elements, and the rows that the elements are."""
 
     owner: _Block
@@ -179,7 +184,7 @@ class _Filling(_Reading):
     """Fills columns. First come blocks of rows, which say how many there are; then their places; then their fields."""
 
     def __init__(
-        self, classes: Classes, compounds: Compounds, source: Source, found: Instances, schema: Schema,
+        self, classes: OperationClasses, compounds: Compounds, source: TraceSource, found: Instances, schema: Schema,
         which: Ints, count: int,
     ) -> None:  # fmt: skip
         super().__init__(classes, compounds, source, found)
@@ -190,7 +195,7 @@ class _Filling(_Reading):
             for k, c in enumerate(store.classes):
                 self.stores[c.name] = store, k
         self.blocks: dict[str, list[_Block]] = {store.name: [] for store in schema.stores}
-        self.lists: dict[str, list[_Lists]] = {store.name: [] for store in schema.lists}
+        self.lists: dict[str, list[_FieldLists]] = {store.name: [] for store in schema.lists}
         self.fills: list[Callable[[], None]] = []
         self.arrays: dict[str, Any] = {}
         self.starts: dict[str, Ints] = {}
@@ -270,7 +275,7 @@ class _Filling(_Reading):
                 return f
         raise OtherTypesError(field)
 
-    def _slot(self, c: OpClass, j: int, slot: Slot, entries: Ints, of: tuple[str, _Block]) -> None:
+    def _slot(self, c: OpClass, j: int, slot: OperandSlot, entries: Ints, of: tuple[str, _Block]) -> None:
         """What the rows of a compound hold for an operand of one of its members."""
         name, block = of
         if is_list(slot):
@@ -286,7 +291,7 @@ class _Filling(_Reading):
         owner = self.found.owner[entries]
         return lambda: self.row_of[owner]
 
-    def _references(self, c: OpClass, j: int, slot: Slot, entries: Ints, name: str) -> None:
+    def _references(self, c: OpClass, j: int, slot: OperandSlot, entries: Ints, name: str) -> None:
         found, producer = self.found, self.found.producer[entries]
         field, parts = None, list[tuple[Ints, Callable[[], Ints]]]()
         numbers = entries[producer < 0]
@@ -325,7 +330,7 @@ class _Filling(_Reading):
     def _field(self, block: _Block, name: str, values: Any) -> None:
         self._put(self._field_of("Failed", name), lambda: block.place, lambda: values)
 
-    def _numbers(self, name: str, field: str, slot: Slot, entries: Ints, at: Callable[[], Ints]) -> None:
+    def _numbers(self, name: str, field: str, slot: OperandSlot, entries: Ints, at: Callable[[], Ints]) -> None:
         """Numbers as fields of rows, and where they lie: what lies in a column is zero here."""
         word = self.found.word[entries]
         of = self._field_of(name, field)
@@ -340,7 +345,7 @@ class _Filling(_Reading):
             values = self._values(entries[~given], slot, host_dtype(of.type))
             self._put(of, lambda: at()[~given], lambda: values)
 
-    def _values(self, entries: Ints, slot: Slot, dtype: Any) -> Any:
+    def _values(self, entries: Ints, slot: OperandSlot, dtype: Any) -> Any:
         """The numbers that entries are, which lie in no column."""
         word = self.found.word[entries]
         if word.min() >= -1 - NUMBERS:
@@ -357,7 +362,7 @@ class _Filling(_Reading):
             raise OtherTypesError(field.name)
         mine = self.of_class[c.number]
         lengths = np.bincount(self.found.owner[entries], minlength=len(self.found.classes))[mine]
-        lists = _Lists(_Block(0, self.example[mine]), field.column, lengths, entries)
+        lists = _FieldLists(_Block(0, self.example[mine]), field.column, lengths, entries)
         self.lists[field.type.store].append(lists)
         self._put(field, lambda: self.row_of[mine], lambda: lists.owner.place)
 

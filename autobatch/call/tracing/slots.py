@@ -48,7 +48,7 @@ from autobatch.call.tracing.slots_text import (
     SYMBOL,
     WORDS,
     WORDS_AT,
-    Layout,
+    SlotLayout,
     mixed,
     text,
 )
@@ -63,7 +63,7 @@ NO_ARGUMENT, ONE, FAST, NAMES = 4, 8, 0x80, 2
 """METH_NOARGS, METH_O, METH_FASTCALL and METH_KEYWORDS."""
 
 
-class _Method(ctypes.Structure):
+class _SlotMethod(ctypes.Structure):
     """PyMethodDef."""
 
     _fields_ = (
@@ -71,7 +71,7 @@ class _Method(ctypes.Structure):
     )  # fmt: skip
 
 
-class Table:
+class WordTable:
     """Words by words, in open addressing (Knuth 1973, 6.4), as machine code reads them: entries of `width` words, each
     a key and its value. What was the table before it grew is kept: a run of another thread may still read it."""
 
@@ -110,7 +110,7 @@ class Met:
     """What the runs of a function have met, for machine code. `kinds` keeps the objects whose addresses are here."""
 
     def __init__(self) -> None:
-        self.keys, self.numbers = Table(KEY, MOST_KEYS), Table(NUMBER, ENTRIES)
+        self.keys, self.numbers = WordTable(KEY, MOST_KEYS), WordTable(NUMBER, ENTRIES)
 
     def see(self, key: Any, site: int, result: Any) -> None:
         """Meet an operation; see `Recording.met` for its key."""
@@ -279,7 +279,7 @@ def number_of(name: str) -> int:
     return _numbers.setdefault(name, len(_numbers) + 1)
 
 
-class Machine:
+class SlotCode:
     """The machine code of the methods, in their places. `closed`: the state of runs that it is not to note."""
 
     def __init__(self, methods: Methods) -> None:
@@ -319,29 +319,32 @@ class Machine:
     def _place(self, place: str, function: str, flags: int) -> None:
         """Put a function in the place of a method."""
         name = place.encode()
-        definition = _Method(name, self.code[function], flags, None)
+        definition = _SlotMethod(name, self.code[function], flags, None)
         self._kept += [name, definition]
         make = ctypes.pythonapi.PyDescr_NewMethod
-        make.restype, make.argtypes = ctypes.py_object, (ctypes.py_object, ctypes.POINTER(_Method))
+        make.restype, make.argtypes = ctypes.py_object, (ctypes.py_object, ctypes.POINTER(_SlotMethod))
         setattr(self.methods.symbol, place, make(self.methods.symbol, definition))
 
     def called(self, name: str, function: Callable[..., Any]) -> Any:
         """A function of JAX."""
         label = str(getattr(function, "__name__", name)).encode()
-        definition = _Method(label, self.code["called"], FAST | NAMES, None)
+        definition = _SlotMethod(label, self.code["called"], FAST | NAMES, None)
         self._kept += [label, definition]
         make = ctypes.pythonapi.PyCFunction_NewEx
-        make.restype, make.argtypes = ctypes.py_object, (ctypes.POINTER(_Method), ctypes.py_object, ctypes.py_object)
+        make.restype, make.argtypes = (
+            ctypes.py_object,
+            (ctypes.POINTER(_SlotMethod), ctypes.py_object, ctypes.py_object),
+        )
         return make(definition, (function, self.methods.symbol, number_of(name)), "jax")
 
 
 @cache
-def machine() -> Machine | None:
+def machine() -> SlotCode | None:
     """The machine code; None where there is none."""
     if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
         return None
     try:
-        return Machine(_registered[0])
+        return SlotCode(_registered[0])
     except (UnavailableError, RefusedError, LinkError, AttributeError) as error:
         logger.info("symbols have no machine code: %s", error)
         return None
@@ -356,14 +359,14 @@ def function_of(name: str, function: Callable[..., Any]) -> Any:
 # ---- where things lie
 
 
-def _layout(methods: Methods) -> Layout:
+def _layout(methods: Methods) -> SlotLayout:
     run: Any = object.__new__(methods.run)
     run.state, key, word = 1 << 70, object(), 1 << 71
     symbol: Any = object.__new__(methods.symbol)
     symbol._run, symbol._key, symbol._word = run, key, word
     parts = object(), object(), object()
     cut = slice(*parts)
-    return Layout(
+    return SlotLayout(
         _place_of(symbol, methods.symbol), _place_of(symbol, key), _place_of(symbol, run), _place_of(symbol, word),
         _place_of(run, run.state), *(_place_of(cut, x) for x in parts),
     )  # fmt: skip

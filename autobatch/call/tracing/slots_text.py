@@ -52,7 +52,7 @@ API = {
 
 
 @dataclass(frozen=True)
-class Layout:
+class SlotLayout:
     """Where things lie in objects, in bytes: the class of any object, the slots of a symbol, the state of a run, and
     the parts of a slice."""
 
@@ -75,7 +75,7 @@ def mixed(parts: Sequence[int]) -> int:
     return made
 
 
-def text(layout: Layout, binary: Mapping[str, int], unary: Mapping[str, int], others: Mapping[str, int]) -> str:
+def text(layout: SlotLayout, binary: Mapping[str, int], unary: Mapping[str, int], others: Mapping[str, int]) -> str:
     """A module with a function for each method. `binary`, `unary`: the numbers of operations by the names of functions;
     `others`: those of `x[k]`, `x[a:b]`, and of powers."""
     words = {n: x for n, x in globals().items() if n.isupper() and isinstance(x, int)}

@@ -24,13 +24,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from autobatch.call.blueprints import Constants, Objects
-from autobatch.call.tracing.classes import Classes, OpClass, Slot, list_type
+from autobatch.call.blueprints import NamedConstants, Objects
+from autobatch.call.tracing.classes import OpClass, OperandSlot, OperationClasses, list_type
 from autobatch.call.tracing.compounds import Compound, Compounds
-from autobatch.call.tracing.dispatch import Dispatch, Pool
-from autobatch.call.tracing.graphs import Constant
-from autobatch.call.tracing.log import Items, Leaf, Place, Shared, Uniform, span_of_place, spread
-from autobatch.call.tracing.returned import Checked, Free, Prints
+from autobatch.call.tracing.dispatch import Dispatch, ResultPool
+from autobatch.call.tracing.graphs import ConstantNode
+from autobatch.call.tracing.log import CodePlace, ItemsMarker, LeafMarker, SharedMarker, Uniform, span_of_place, spread
+from autobatch.call.tracing.returned import Checked, FreePlace, Prints
 from autobatch.frontend.tracing.traced_failures import FINE, fail, failure_at
 from autobatch.ir.printed import Printed
 from autobatch.planning.foreseen import CALLS
@@ -41,12 +41,12 @@ _numbers = itertools.count()
 UNREACHED = "    raise TypeError('a row of no known kind')"
 
 
-class Row:
+class TracedRow:
     """A row of traced structure: a compound of an example, or a number."""
 
 
 @dataclass
-class Source:
+class TraceSource:
     """Python for one example: `main(shared, trace)`."""
 
     main: Callable[..., Any]
@@ -56,25 +56,25 @@ class Source:
     pools: Dispatch
     fails: bool
 
-    def failed(self) -> Row:
+    def failed(self) -> TracedRow:
         """The row of an example that failed while it was traced."""
-        made: Row = self.rows["Failed"]()
+        made: TracedRow = self.rows["Failed"]()
         made.__dict__["why"] = 0
         return made
 
 
-class Writer:
+class TraceWriter:
     """Writes the program of some compounds. `roots`: the classes of results of whole examples."""
 
     def __init__(
         self,
-        classes: Classes,
+        classes: OperationClasses,
         compounds: Compounds,
         roots: Sequence[int],
         name: str,
         fails: bool,
-        constants: Constants,
-        failures: Mapping[tuple[str, str, Place], int],
+        constants: NamedConstants,
+        failures: Mapping[tuple[str, str, CodePlace], int],
     ) -> None:
         self.classes, self.compounds, self.roots, self.name, self.fails = classes, compounds, tuple(roots), name, fails
         self.constants, self.failures = constants, dict(failures)
@@ -83,10 +83,10 @@ class Writer:
         self.space: dict[str, Any] = {"__name__": name, "Objects": Objects, "Printed": Printed, "constants": constants}
         self.space |= {"fail": fail, "failure_at": failure_at}
         self.rows: dict[str, type] = {}
-        self.shared: dict[Shared | Uniform, str] = {}
+        self.shared: dict[SharedMarker | Uniform, str] = {}
         self.uniforms: dict[int, str] = {}
 
-    def write(self) -> Source:
+    def write(self) -> TraceSource:
         prelude = self._prelude()
         self.names = [
             *self.shared.values(),
@@ -111,7 +111,7 @@ class Writer:
         exec(compile(text, file, "exec"), self.space)
         made = self.space["main"]
         made.__name__ = made.__qualname__ = self.name
-        return Source(made, text, self.rows, self.pools, self.fails)
+        return TraceSource(made, text, self.rows, self.pools, self.fails)
 
     # -- what is the same for all examples
 
@@ -119,11 +119,11 @@ class Writer:
         lines: list[str] = []
         held = list(self.classes.fixed())
         for x in held:
-            if isinstance(x, Shared):
+            if isinstance(x, SharedMarker):
                 self._of_shared(x, lines)
         for u in spread(x for x in held if isinstance(x, Uniform)):
             for operand in u.operands:
-                if isinstance(operand, Shared):
+                if isinstance(operand, SharedMarker):
                     self._of_shared(operand, lines)
             if u in self.shared:
                 continue
@@ -136,7 +136,7 @@ class Writer:
                 self._uniform(c, lines)
         return lines
 
-    def _of_shared(self, x: Shared, lines: list[str]) -> None:
+    def _of_shared(self, x: SharedMarker, lines: list[str]) -> None:
         if x not in self.shared:
             self.shared[x] = f"s{x.number}"
             lines.append(f"s{x.number} = shared[{x.number}]")
@@ -173,7 +173,7 @@ class Writer:
 
     def _row(self, name: str) -> str:
         if name not in self.rows:
-            self.rows[name] = self.space[name] = type(name, (Row,), {CALLS: {}})
+            self.rows[name] = self.space[name] = type(name, (TracedRow,), {CALLS: {}})
         return name
 
     def _foretell(self, row: str, field: str, function: str) -> None:
@@ -214,7 +214,7 @@ class Writer:
             self.lines.append(f"    found = {self._named(of)}(n{self.more})")
         self.lines += [*checks, f"    return {text}", ""]
 
-    def _checks(self, checks: Items, c: OpClass) -> list[str]:
+    def _checks(self, checks: ItemsMarker, c: OpClass) -> list[str]:
         """What makes an example fail, where a check of it says so."""
         if not c.slots[checks.number].producers:
             return []
@@ -229,20 +229,20 @@ class Writer:
 
     def _structured(self, structure: Any, c: OpClass) -> str:
         match structure:
-            case Leaf(number=j):
+            case LeafMarker(number=j):
                 return self._leaf(c, j, c.slots[j])
-            case Items(number=j):
+            case ItemsMarker(number=j):
                 if not c.slots[j].producers:  # with the type that it has elsewhere
                     return "[]" if self._has_elements(structure.of) else "[0.0 for _ in range(0)]"
                 return f"[{self._elements(c, j)} for x in n.l{c.number}_{j}]"
-            case Free(text=text, lists=lists):
+            case FreePlace(text=text, lists=lists):
                 groups = "".join(f"{self._group(x, c)}, " for x in lists)
                 return f"Objects({self._structured(text, c)}, ({groups}), constants)"
             case Checked(result=result):
                 return self._structured(result, c)
             case Prints(result=result, lines=lines):
                 return f"Printed({self._structured(result, c)}, {self._structured(lines, c)})"
-            case Constant(value=held):
+            case ConstantNode(value=held):
                 return self._constant(held)
             case tuple():
                 parts = "".join(f"{self._structured(x, c)}, " for x in structure)
@@ -264,7 +264,7 @@ class Writer:
         """Have such lists an element in some example?"""
         return any(s.producers for c in self.classes.all for s in c.slots if s.type == list_type(of))
 
-    def _group(self, items: Items, c: OpClass) -> str:
+    def _group(self, items: ItemsMarker, c: OpClass) -> str:
         """The numbers of one group; where an example has none of them, as of their type."""
         if c.slots[items.number].producers:
             return self._structured(items, c)
@@ -279,7 +279,7 @@ class Writer:
             text = f"result{k}(x{self.more}) if isinstance(x, Compound{self.compounds.of_class[k].number}) else {text}"
         return text
 
-    def _leaf(self, c: OpClass, j: int, slot: Slot) -> str:
+    def _leaf(self, c: OpClass, j: int, slot: OperandSlot) -> str:
         """A number of a result."""
         plain = isinstance(slot.same, (str, int)) or (isinstance(slot.same, float) and math.isfinite(slot.same))
         if slot.is_constant and not plain:
@@ -294,7 +294,7 @@ class Writer:
         of = self.compounds.of_class[c.number]
         return "found" if len(of.outs) == 1 else f"found[{of.outs[edge[:2]]}]"
 
-    def _operand(self, c: OpClass, j: int, slot: Slot, operands: list[str]) -> Any:
+    def _operand(self, c: OpClass, j: int, slot: OperandSlot, operands: list[str]) -> Any:
         """How a member finds an operand: one of the compound, by its number, a constant, or the result of a member."""
         if slot.is_constant:
             return ("constant", slot.same, slot.type)
@@ -306,7 +306,7 @@ class Writer:
             operands.append(text)
         return ("operand", operands.index(text))
 
-    def _text(self, c: OpClass, j: int, slot: Slot) -> str:
+    def _text(self, c: OpClass, j: int, slot: OperandSlot) -> str:
         """An operand that comes from outside of a compound."""
         if slot.fixed is not None:
             return self.shared[slot.fixed]
@@ -330,7 +330,7 @@ class Writer:
         self._foretell(f"Compound{self.compounds.of_class[c.number].number}", f"a{c.number}_{j}", pool.name)
         return f"{pool.name}(n.a{c.number}_{j}{self.more})"
 
-    def _arms(self, pool: Pool) -> dict[str, str]:
+    def _arms(self, pool: ResultPool) -> dict[str, str]:
         """What rows a pool has, and the value of each."""
         arms: dict[str, str] = {}
         for producer, out in pool.producers:

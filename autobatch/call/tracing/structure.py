@@ -14,17 +14,17 @@ from autobatch.call.batches.batch import Batch
 from autobatch.call.batches.groups import Group
 from autobatch.call.batches.packing import pack_fresh
 from autobatch.call.tracing.asked import ASKED, AskedError
-from autobatch.call.tracing.classes import Classes, Instances
+from autobatch.call.tracing.classes import Instances, OperationClasses
 from autobatch.call.tracing.compounds import Compounds
-from autobatch.call.tracing.free import Free
+from autobatch.call.tracing.free import FreeVariables
 from autobatch.call.tracing.intercepted import found as functions_found
-from autobatch.call.tracing.leaks import Watch
-from autobatch.call.tracing.log import Kinds, Run, TooLongError, span_of_place
+from autobatch.call.tracing.leaks import LeakWatch
+from autobatch.call.tracing.log import Kinds, TooLongError, TracedRun, span_of_place
 from autobatch.call.tracing.outline import Outline, span_of
 from autobatch.call.tracing.repeat import check
-from autobatch.call.tracing.returned import Returned
+from autobatch.call.tracing.returned import TracedResults
 from autobatch.call.tracing.rows import OtherTypesError, columns, examples
-from autobatch.call.tracing.source import Row, Source, Writer
+from autobatch.call.tracing.source import TracedRow, TraceSource, TraceWriter
 from autobatch.common.collecting import collecting_later
 from autobatch.data.columns import Columns
 from autobatch.errors import ExampleError, Failure, PlanError, UnsupportedError
@@ -36,17 +36,22 @@ TOGETHER = 1024
 garbage of so many runs at most."""
 
 
-class Structure:
+class TracedStructure:
     """What is known of the structure of a function for some types of its arguments, and the program over it."""
 
     def __init__(self, name: str, made_for: Any, make: Make) -> None:
         self.name, self.made_for, self._make = name, made_for, make
-        self.classes, self.compounds, self.kinds, self.returned = Classes(), Compounds(), Kinds(), Returned()
+        self.classes, self.compounds, self.kinds, self.returned = (
+            OperationClasses(),
+            Compounds(),
+            Kinds(),
+            TracedResults(),
+        )
         self._roots: dict[int, None] = {}
         self._state: Any = None
-        self.source: Source | None = None
+        self.source: TraceSource | None = None
         self._function: Any = None
-        self._samples: list[Run] = []
+        self._samples: list[TracedRun] = []
         self._schema: Any = None
 
     def function(self) -> Any:
@@ -61,18 +66,18 @@ class Structure:
         return self._function
 
     @collecting_later
-    def rows(self, runs: Sequence[Run | None]) -> Columns:
+    def rows(self, runs: Sequence[TracedRun | None]) -> Columns:
         """Runs as rows of the program, which is made again where they show more than was known."""
         known = [r for r in runs if r is not None]
         if self.returned.add(known):  # results have another form now
-            self.classes, self.compounds, self._roots = Classes(), Compounds(), {}
+            self.classes, self.compounds, self._roots = OperationClasses(), Compounds(), {}
             self._learn(self._samples)
         found = self._learn(known)
         self._samples += [known[k] for k in sorted(found.new)]
         fails = len(known) < len(runs) or (self.source is not None and self.source.fails)
         state = (self.classes.version, tuple(self._roots), self.compounds.state, fails, len(self.kinds.failures))
         if self.source is None or self._state != state:
-            self.source = Writer(
+            self.source = TraceWriter(
                 self.classes,
                 self.compounds,
                 list(self._roots),
@@ -91,15 +96,15 @@ class Structure:
             packed: Batch = function.pack([self.source.failed() if r is None else next(made) for r in runs])
             return packed.group().columns
 
-    def _objects(self, runs: Sequence[Run]) -> list[Row]:
+    def _objects(self, runs: Sequence[TracedRun]) -> list[TracedRow]:
         """Runs that showed nothing new as rows."""
         assert self.source is not None
         return examples(self.classes, self.compounds, self.source, self._met(runs))
 
-    def _met(self, runs: Sequence[Run]) -> Instances:
+    def _met(self, runs: Sequence[TracedRun]) -> Instances:
         return self.classes.add([self.returned.formed(r) for r in runs], self.kinds)
 
-    def _learn(self, runs: Sequence[Run]) -> Instances:
+    def _learn(self, runs: Sequence[TracedRun]) -> Instances:
         """Meet what runs have done."""
         general = self.classes.general
         found = self._met(runs)
@@ -116,20 +121,22 @@ class Tracing:
     alone decides. `masks`: examples may fail. `most`: so many operations one example may have."""
 
     outline: Outline
-    structure: Structure
+    structure: TracedStructure
     refused: Exception | None
     masks: bool
     most: int
 
-    def rows(self, examples: Sequence[Sequence[Any]], free: Free) -> tuple[Columns, tuple[Failure, ...]]:
+    def rows(self, examples: Sequence[Sequence[Any]], free: FreeVariables) -> tuple[Columns, tuple[Failure, ...]]:
         """The traces of examples as rows of the program, and the examples that failed. `examples[k]`: its values, for
         each batched leaf."""
         runs, failures = self.runs(examples, free)
         return self.structure.rows(runs), failures
 
-    def runs(self, examples: Sequence[Sequence[Any]], free: Free) -> tuple[list[Run | None], tuple[Failure, ...]]:
+    def runs(
+        self, examples: Sequence[Sequence[Any]], free: FreeVariables
+    ) -> tuple[list[TracedRun | None], tuple[Failure, ...]]:
         """A run for each example, and the examples that failed, which have none."""
-        watch = Watch(free)
+        watch = LeakWatch(free)
         try:
             with functions_found():
                 return self._runs(examples, free)
@@ -137,8 +144,10 @@ class Tracing:
             if (variable := watch.leaked(self.outline.free())) is not None:
                 raise _left(self.outline, variable, self.refused)
 
-    def _runs(self, examples: Sequence[Sequence[Any]], free: Free) -> tuple[list[Run | None], tuple[Failure, ...]]:
-        found = _Found()
+    def _runs(
+        self, examples: Sequence[Sequence[Any]], free: FreeVariables
+    ) -> tuple[list[TracedRun | None], tuple[Failure, ...]]:
+        found = _RunsSoFar()
         for begin in range(0, len(examples), TOGETHER):
             self._run(examples[begin : begin + TOGETHER], begin, free, found)
         runs, failures, refused = found.runs, found.failures, self.refused
@@ -151,7 +160,7 @@ class Tracing:
         return runs, tuple(failures)
 
     @collecting_later
-    def _run(self, examples: Sequence[Sequence[Any]], begin: int, free: Free, found: _Found) -> None:
+    def _run(self, examples: Sequence[Sequence[Any]], begin: int, free: FreeVariables, found: _RunsSoFar) -> None:
         """Run some examples, the first of which is example `begin`."""
         name, refused = self.outline.name, self.refused
         for k, values in enumerate(examples, begin):
@@ -177,10 +186,10 @@ class Tracing:
 
 
 @dataclass
-class _Found:
+class _RunsSoFar:
     """What runs have given so far. `first`: the error of the first example that failed."""
 
-    runs: list[Run | None] = field(default_factory=list)
+    runs: list[TracedRun | None] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     first: Exception | None = None
 
@@ -224,13 +233,13 @@ class Kept:
     """The traces of examples. `free`, `decided`: what else they depend on. `function`: the program over them, for which
     they are planned."""
 
-    free: Free
+    free: FreeVariables
     decided: Any
     function: Any
     rows: Batch
     failures: tuple[Failure, ...]
 
-    def still_holds(self, decided: Any, free: Free) -> bool:
+    def still_holds(self, decided: Any, free: FreeVariables) -> bool:
         return self.decided == decided and self.free.is_same(free)
 
     @property

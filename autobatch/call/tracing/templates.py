@@ -17,7 +17,7 @@ import numpy as np
 
 from autobatch.call import transfer
 from autobatch.call.tracing.guards import Guard
-from autobatch.call.tracing.log import Fixed, Kind
+from autobatch.call.tracing.log import Fixed, OperationKind
 from autobatch.ir import jax_compat
 
 REMEMBERED = 20_000
@@ -27,7 +27,7 @@ STATIC = (int, bool, str, bytes, type(None), type(Ellipsis), np.dtype, type, np.
 """Arguments that are a part of what is called; numbers that are computed with are operands."""
 
 
-class Unknown(Exception):
+class UnknownCall(Exception):
     """A call that is not found again: it holds functions, or objects that only JAX knows."""
 
 
@@ -87,7 +87,7 @@ class Template:
     what each leaf of the result is, result `k` of the operation (0, k), operand `k` (1, k), or a value (2, value).
     `result`: the types of the operation's results. `single`: the call's result is that of the operation."""
 
-    kind: Kind | None
+    kind: OperationKind | None
     reads: tuple[int, ...]
     types: tuple[Any, ...]
     leaves: tuple[tuple[int, Any], ...]
@@ -99,7 +99,7 @@ class Template:
 def made(
     name: str, fun: Callable[..., Any], parts: Sequence[Any], names: Sequence[str], avals: Sequence[Any]
 ) -> Template:
-    """Trace a call. `parts`: its arguments, with `Hole` for operands; the last are those of `names`."""
+    """Trace a call. `parts`: its arguments, with `OperandHole` for operands; the last are those of `names`."""
     held: list[Any] = []
 
     def run(*xs: Any) -> list[Any]:
@@ -132,7 +132,7 @@ def made(
         else:
             found.append((0, len(outs)))
             outs.append(v)
-    holes = [(x.number, avals[x.number]) if type(x) is Hole else x for x in parts]
+    holes = [(x.number, avals[x.number]) if type(x) is OperandHole else x for x in parts]
     guard = None if names else Guard.of(name, holes)
     return _template(name, closed, found, outs, tree, invars, avals, guard)
 
@@ -158,7 +158,7 @@ def _template(
         return Template(None, (), (), tuple(known), tree, (), False)
     shapes = tuple(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in outs)
     types = tuple(type_of(v.aval.shape, v.aval.dtype, bool(getattr(v.aval, "weak_type", False))) for v in outs)
-    kind = Kind((name,), run, shapes, guard if len(reads) == len(avals) else None)
+    kind = OperationKind((name,), run, shapes, guard if len(reads) == len(avals) else None)
     operands = tuple((avals[k].shape, avals[k].dtype) for k in reads)
     single = jax.tree_util.treedef_is_leaf(tree) and leaves == [(0, 0)]
     return Template(kind, reads, operands, tuple(leaves), tree, types, single)
@@ -196,7 +196,7 @@ def _running(closed: Any, invars: Sequence[Any], outs: Sequence[Any]) -> Callabl
 # ---- arguments
 
 
-class Hole:
+class OperandHole:
     """The place of an operand among the arguments of a call."""
 
     __slots__ = ("number",)
@@ -208,7 +208,7 @@ class Hole:
 def fill(part: Any, operands: Sequence[Any]) -> Any:
     """An argument with its operands."""
     kind = type(part)
-    if kind is Hole:
+    if kind is OperandHole:
         return operands[part.number]
     if kind in (tuple, list):
         return kind(fill(x, operands) for x in part)
@@ -223,11 +223,11 @@ def emptied(x: Any, key: Any, number: Iterator[int]) -> Any:
     """An argument with holes where its key says that operands are."""
     kind = type(x)
     if isinstance(key, Type):
-        return Hole(next(number))
+        return OperandHole(next(number))
     if kind in (tuple, list):
         return kind(emptied(y, k, number) for y, k in zip(x, key[1:], strict=True))
     if kind is slice:
-        if key[0] is Hole:
+        if key[0] is OperandHole:
             return x
         parts = (x.start, x.stop, x.step)
         return slice(*(emptied(y, k, number) for y, k in zip(parts, key[1:], strict=True)))
@@ -254,21 +254,21 @@ def key_of(x: Any, symbol: type, operands: list[Any], floats: bool) -> Any:
         return (kind, *[key_of(y, symbol, operands, floats) for y in x])
     if kind is slice:
         if type(x.start) in _PLACES and type(x.stop) in _PLACES and type(x.step) in _PLACES:
-            return (Hole, x.start, x.stop, x.step)
+            return (OperandHole, x.start, x.stop, x.step)
         return (slice, *[key_of(y, symbol, operands, floats) for y in (x.start, x.stop, x.step)])
     if kind is dict:
         return (dict, *[(n, key_of(y, symbol, operands, floats)) for n, y in x.items()])
     if isinstance(x, (np.ndarray, np.floating, np.complexfloating, jax.Array)):
         if isinstance(x, np.ndarray) and x.dtype.kind not in "biufcV":
-            raise Unknown
+            raise UnknownCall
         operands.append(x)
         return type_of_value(x)
     if isinstance(x, tuple) and any(type(y) is symbol for y in x):
-        raise Unknown
+        raise UnknownCall
     if isinstance(x, (*STATIC, tuple)):
         return kind, x
     if isinstance(x, (types.FunctionType, types.MethodType)) or not _is_hashable(x) or callable(x):
-        raise Unknown
+        raise UnknownCall
     return kind, x
 
 

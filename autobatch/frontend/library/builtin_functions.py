@@ -39,7 +39,7 @@ from autobatch.frontend.lowering.numbers import (
 from autobatch.frontend.lowering.operators import apply_binary
 from autobatch.frontend.lowering.reductions import extreme, product_of, reduce_sequence, sum_of
 from autobatch.frontend.lowering.sequences import enumerated, length, make_range, reverse, sequence, zipped
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import list_heap, row_classes
 from autobatch.frontend.memory.list_heap import tuple_of
 from autobatch.frontend.types import values as v
@@ -51,10 +51,10 @@ from autobatch.ir.types import BOOL, INT, Array, List, Ref, Tag, Type
 
 Arguments = Sequence[v.Abstract]
 Named = dict[str, v.Abstract]
-Builtin = Callable[[State, Arguments, Named], v.Abstract]
+Builtin = Callable[[LoweringState, Arguments, Named], v.Abstract]
 
 
-def _range(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _range(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     args = [present(s, a) for a in args]
     zero, one = v.Static(0), v.Static(1)
     match args:
@@ -69,49 +69,49 @@ def _range(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     )
 
 
-def _len(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _len(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     value = viewed(s, args[0])
     return s.call(attribute(s, value, "__len__"), []) if written(s, value, "__len__") else length(s, value)
 
 
-def _enumerate(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _enumerate(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     start = args[1] if len(args) > 1 else kwargs.get("start", v.Static(0))
     return enumerated(s, args[0], start)
 
 
-def _zip(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _zip(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     strict = kwargs.get("strict", v.Static(False))
     need(s, strict)
     return zipped(s, args, strict == v.Static(True))
 
 
-def _reversed(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _reversed(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return reverse(s, args[0])
 
 
-def _map(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _map(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     function, *lists = args
     found = sequence(s, zipped(s, lists, False) if len(lists) > 1 else lists[0])
 
-    def body(t: State, x: v.Abstract) -> tuple[bool, Callable[[State], v.Abstract]]:
+    def body(t: LoweringState, x: v.Abstract) -> tuple[bool, Callable[[LoweringState], v.Abstract]]:
         items = list(x.items) if len(lists) > 1 and isinstance(x, v.Record) else [x]
         return True, lambda u: u.call(function, items)
 
     return collect(s, found, body)
 
 
-def _filter(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _filter(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     function, items = args
     found = sequence(s, items)
 
-    def body(t: State, x: v.Abstract) -> tuple[Any, Callable[[State], v.Abstract]]:
+    def body(t: LoweringState, x: v.Abstract) -> tuple[Any, Callable[[LoweringState], v.Abstract]]:
         kept = x if function == v.Static(None) else t.call(function, [x])
         return truth(t, kept), lambda u: x
 
     return collect(s, found, body)
 
 
-def _list(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _list(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     if not args:
         return v.Record("list", (), ())
     found = sequence(s, args[0])
@@ -120,11 +120,11 @@ def _list(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     return v.Record("list", tuple(range(len(found.items))), found.items)
 
 
-def _tuple(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _tuple(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return tuple_of(_list(s, args, kwargs))
 
 
-def _dict(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _dict(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     made = v.Record("dict", (), ())
     for value in (*args, v.Record("dict", tuple(kwargs), tuple(kwargs.values()))):
         made = tables.updated(s, made, value)
@@ -134,14 +134,14 @@ def _dict(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
 _ARRAY_LIBRARIES = ("jax", "jaxlib", "numpy")
 
 
-def _isinstance(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _isinstance(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     value, classes = args
     if not isinstance(classes, v.Static):
         classes = v.Static(tuple(c.value for c in sequence(s, classes).items if isinstance(c, v.Static)))  # type: ignore[union-attr]
     return is_instance(s, value, classes.value)
 
 
-def is_instance(s: State, value: v.Abstract, classes: Any) -> v.Abstract:
+def is_instance(s: LoweringState, value: v.Abstract, classes: Any) -> v.Abstract:
     """`isinstance(value, classes)`"""
     refuse_made(s, value)
     members = _class_tuple(classes)
@@ -151,7 +151,7 @@ def is_instance(s: State, value: v.Abstract, classes: Any) -> v.Abstract:
         case v.Optional(value=inner, missing=missing):
             whole = type(None) in members
             return conditional(s, missing, lambda t: v.Static(whole), lambda t: is_instance(t, inner, classes))
-        case v.Row():
+        case v.MemoryRow():
             return row_classes.is_instance(s, value, members)
         case v.Record(kind=kind, cls=cls):
             made = cls if cls is not None else {"tuple": tuple, "list": list, "dict": dict}[kind]
@@ -180,7 +180,7 @@ def _class_tuple(classes: Any) -> tuple[type, ...]:
     return (classes,)
 
 
-def _is_instance_of_classes(s: State, value: v.Leaf, members: tuple[type, ...]) -> v.Abstract:
+def _is_instance_of_classes(s: LoweringState, value: v.Leaf, members: tuple[type, ...]) -> v.Abstract:
     assert isinstance(value.type, Ref)
     plain = {"tuple": tuple, "dict": dict, "namedtuple": tuple, "object": object}
     fit = frozenset(
@@ -202,7 +202,7 @@ def _number_is(type_: Array, members: tuple[type, ...]) -> bool:
     return any(c.__module__.split(".")[0] in _ARRAY_LIBRARIES for c in members)
 
 
-def _int(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _int(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     if not args:
         return v.Static(0)
     value = present(s, args[0])
@@ -217,18 +217,18 @@ def _int(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     return own_number(s, "int", x, python=True)
 
 
-def _float(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _float(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     value = present(s, args[0]) if args else v.Static(0.0)
     if is_text(value):
         return as_float(s, value)
     return fold(s, float, value.value) if isinstance(value, v.Static) else to_float(s, value)
 
 
-def _bool(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _bool(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return not_expression(s, not_expression(s, args[0])) if args else v.Static(False)
 
 
-def _round(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _round(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     value = present(s, args[0])
     digits = args[1] if len(args) > 1 else kwargs.get("ndigits", v.Static(None))
     if not isinstance(digits, v.Static):
@@ -243,7 +243,7 @@ def _round(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     return own_number(s, "round", x, ndigits=digits.value)
 
 
-def _abs(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _abs(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     value = present(s, args[0])
     if isinstance(value, v.Static) and not inputs(value.value):
         return fold(s, abs, value.value)
@@ -252,58 +252,58 @@ def _abs(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     return s.call(attribute(s, value, "__abs__"), [])
 
 
-def _divmod(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _divmod(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     if written(s, viewed(s, args[0]), "__divmod__"):
         return s.call(attribute(s, args[0], "__divmod__"), [args[1]])
     parts = (apply_binary(s, f, args[0], args[1]) for f in (operator.floordiv, operator.mod))
     return v.Record("tuple", (0, 1), tuple(parts))
 
 
-def _pow(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _pow(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return apply_binary(s, operator.pow, args[0], args[1])
 
 
-def _sum(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _sum(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     start = args[1] if len(args) > 1 else kwargs.get("start", v.Static(0))
     return sum_of(s, args[0], start, builtin=True)
 
 
-def _float_sum(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _float_sum(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return to_float(s, sum_of(s, args[0], v.Static(0.0)))
 
 
-def _product(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _product(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return product_of(s, args[0], kwargs.get("start", v.Static(1)))
 
 
-def _any(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _any(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return reduce_sequence(s, args[0], "any")
 
 
-def _all(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _all(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return reduce_sequence(s, args[0], "all")
 
 
-def _min(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _min(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return extreme(s, args, kwargs, operator.lt)
 
 
-def _max(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _max(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return extreme(s, args, kwargs, operator.gt)
 
 
-def _getattr(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _getattr(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     if not isinstance(args[1], v.Static):
         s.refuse("getattr() needs a constant name", "write the attribute")
     return attribute(s, args[0], args[1].value)
 
 
-def packed(s: State, function: Any, args: Arguments) -> v.Abstract | None:
+def packed(s: LoweringState, function: Any, args: Arguments) -> v.Abstract | None:
     """What `graphs.py` reads of a packed graph or matrix; None for other functions."""
     return packed_field(s, function, args, field, _has_field)
 
 
-def _has_field(s: State, value: v.Leaf, name: str) -> v.Abstract:
+def _has_field(s: LoweringState, value: v.Leaf, name: str) -> v.Abstract:
     """Do the objects of the examples that it may be have the attribute?"""
     assert isinstance(value.type, Ref)
     store = s.context.schema.store(value.type.store)
@@ -318,7 +318,7 @@ def _has_field(s: State, value: v.Leaf, name: str) -> v.Abstract:
     return v.Leaf(is_class(s, value.operand, fit))
 
 
-def _hasattr(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _hasattr(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     value, name = args
     if not isinstance(name, v.Static):
         s.refuse("hasattr() needs a constant name", "write the name as a string")
@@ -333,7 +333,7 @@ def _hasattr(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
         case v.Optional(value=inner, missing=missing):
             absent = lambda t: v.Static(hasattr(None, name.value))
             return conditional(s, missing, absent, lambda t: _hasattr(t, (inner, name), {}))
-        case v.Row(heap=heap) if not heap.is_list:
+        case v.MemoryRow(heap=heap) if not heap.is_list:
             return row_classes.has(s, value, name.value)
         case v.Record():
             held = value.get(name.value)
@@ -343,7 +343,7 @@ def _hasattr(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
             return v.Static(name.value in value.keys or hasattr(cls, name.value))
         case v.Listing(array=False):
             return v.Static(hasattr(value.cls, name.value))
-        case v.Row(heap=heap):
+        case v.MemoryRow(heap=heap):
             return v.Static(hasattr(heap.cls, name.value))
         case v.Leaf() if is_text(value):
             return v.Static(hasattr(str, name.value))
@@ -366,7 +366,7 @@ def _class_of(type: Type) -> type:
     return jax.Array
 
 
-def _type(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _type(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     match args[0]:
         case v.Static(value=held):
             return v.Static(type(held))
@@ -379,7 +379,7 @@ def _type(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     s.refuse("type() of this value is known only when the program runs", "test with isinstance()")
 
 
-def _str(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _str(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     value = present(s, args[0]) if args else v.Static("")
     if isinstance(value, v.Static):
         hand_out(s.context, value.value)
@@ -395,19 +395,19 @@ def _str(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     s.refuse("str() of a value of the program cannot be compiled", "make strings before packing")
 
 
-def _set(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _set(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return sets.set_of(s, args[0] if args else None)
 
 
-def _frozenset(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _frozenset(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return sets.set_of(s, args[0] if args else None, frozenset)
 
 
-def _elements(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _elements(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return sets.members(s, args[0])
 
 
-def _alike(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _alike(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     like, items = args
     assert isinstance(like, v.Record)
     if list_heap.is_row(items):  # made where the lists of the user have memory
@@ -420,26 +420,26 @@ def _of_members(builtin: Builtin) -> Builtin:
     return lambda s, args, kwargs: builtin(s, [sets.members(s, x) for x in args], kwargs)
 
 
-def _ord(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _ord(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return text(s, "ord", args[0])
 
 
-def _chr(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _chr(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return text(s, "chr", args[0])
 
 
-def _callable(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _callable(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     value = args[0]
     if isinstance(value, v.Static):
         return v.Static(callable(value.value))
     return v.Static(isinstance(value, v.LocalFunction | v.Method | v.Choice))
 
 
-def _sorted(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _sorted(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return s.context.rules.materialise(s, ordered(s, args[0], kwargs))
 
 
-def _super(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _super(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     match args:
         case [v.Static(value=type() as cls), receiver]:
             return v.Method(v.Static(cls), receiver, v.SUPER)
@@ -451,7 +451,7 @@ def _super(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     return v.Method(v.Static(cells["__class__"].cell_contents), receiver, v.SUPER)
 
 
-def _partial(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _partial(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     if kwargs or any(not isinstance(a, v.Static) for a in args):
         names = tuple(kwargs)
         receiver = v.Record(

@@ -20,7 +20,7 @@ from typing import Any
 
 from autobatch.frontend.library.prelude import run
 from autobatch.frontend.lowering.sequences import sequence
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.types import values as v
 
 Arguments = Sequence[v.Abstract]
@@ -73,8 +73,8 @@ def _made(name: str, text: str) -> Any:
     return next(f for f in held.values() if isinstance(f, types.FunctionType))
 
 
-def _choosing(function: Any) -> Callable[[State, Arguments, Named], v.Abstract]:
-    def chosen(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _choosing(function: Any) -> Callable[[LoweringState, Arguments, Named], v.Abstract]:
+    def chosen(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
         given = [*args, *kwargs.values()]
         size = given[1].value if len(given) == 2 and isinstance(given[1], v.Static) else None
         if size is None and function is itertools.permutations and isinstance(found := sequence(s, given[0]), v.Record):
@@ -89,7 +89,7 @@ def _choosing(function: Any) -> Callable[[State, Arguments, Named], v.Abstract]:
     return chosen
 
 
-def _product(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _product(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     repeat = kwargs.get("repeat", v.Static(1))
     again = repeat.value if isinstance(repeat, v.Static) else 0
     size = len(args) * again if isinstance(again, int) else 0
@@ -106,7 +106,7 @@ def _reading(names: tuple[str, ...]) -> Any:
     return _made(f"attrgetter {names}", f"def choose():\n    return lambda x: {given}\n")
 
 
-def _attributes(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _attributes(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     """`operator.attrgetter("a.b", "c")`"""
     names = [a.value if isinstance(a, v.Static) else None for a in args]
     if not names or not all(isinstance(n, str) and all(p.isidentifier() for p in n.split(".")) for n in names):
@@ -122,7 +122,7 @@ def _calling(name: str, positional: int, named: tuple[str, ...]) -> Any:
     return _made(f"methodcaller {name} {positional} {named}", text)
 
 
-def _method(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _method(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     """`operator.methodcaller("count", 1.0)`"""
     name = args[0].value if args and isinstance(args[0], v.Static) else None
     if not isinstance(name, str) or not name.isidentifier():
@@ -130,7 +130,7 @@ def _method(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     return run(s, _calling(name, len(args) - 1, tuple(kwargs)), args[1:], kwargs)
 
 
-CHOICES: dict[Any, Callable[[State, Arguments, Named], v.Abstract]] = {
+CHOICES: dict[Any, Callable[[LoweringState, Arguments, Named], v.Abstract]] = {
     **{function: _choosing(function) for function in _LOOPS},
     itertools.product: _product,
     operator.attrgetter: _attributes,

@@ -24,7 +24,7 @@ from autobatch.frontend.library.methods import METHODS
 from autobatch.frontend.lowering.access import expand
 from autobatch.frontend.lowering.attributes import attribute, class_list, classes_of, written
 from autobatch.frontend.lowering.joins import stored
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.memory.heap import ListsNeedMemory, NeedsMemory
 from autobatch.frontend.memory.list_heap import copied, hold
@@ -41,7 +41,7 @@ def _each(items: Any) -> Any:
     return [copy.deepcopy(x) for x in items]
 
 
-def shallow(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def shallow(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     """`copy.copy(x)`"""
     (value,) = args
     if written(s, value, "__copy__"):
@@ -52,7 +52,7 @@ def shallow(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     return _of_container(s, value)
 
 
-def deep(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def deep(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     """`copy.deepcopy(x)`"""
     if len(args) != 1 or kwargs:
         s.refuse("deepcopy() takes what is copied alone here", "leave its memo out")
@@ -77,16 +77,16 @@ class _Memo:
     held: v.Abstract
     first: v.Abstract
 
-    def renewed(self, s: State, value: v.Abstract) -> v.Abstract:
+    def renewed(self, s: LoweringState, value: v.Abstract) -> v.Abstract:
         self.held, made = self.copies.renewed(s, value, self.held)
         return made
 
 
-def _deep(s: State, value: v.Abstract, path: tuple[Any, ...], memo: _Memo | None) -> v.Abstract:
+def _deep(s: LoweringState, value: v.Abstract, path: tuple[Any, ...], memo: _Memo | None) -> v.Abstract:
     """`path`: the way there from what is copied; `memo`: where that leads to memory."""
     if written(s, value, "__deepcopy__"):
         s.refuse("deepcopy() of a class that has a __deepcopy__ cannot be compiled", "call a method of your own")
-    if isinstance(value, v.Row) and memo is not None:
+    if isinstance(value, v.MemoryRow) and memo is not None:
         return memo.renewed(s, value)
     value = _opened(s, value)
     if isinstance(value, v.Leaf) and isinstance(value.type, Ref):
@@ -118,7 +118,7 @@ def _deep(s: State, value: v.Abstract, path: tuple[Any, ...], memo: _Memo | None
     return made
 
 
-def _refuse_twice(s: State, value: v.Record) -> None:
+def _refuse_twice(s: LoweringState, value: v.Record) -> None:
     """Refuse a container that holds one list, dict or object, which is a value, at two places; of memory there are
     copies."""
     held = [x for x in value.items if isinstance(x, v.Listing | v.Record)]
@@ -134,21 +134,21 @@ def _refuse_twice(s: State, value: v.Record) -> None:
     raise ListsNeedMemory(sites, error) if sites else error
 
 
-def _opened(s: State, value: v.Abstract) -> v.Abstract:
+def _opened(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """A value that is there, with what a constant container holds."""
     if isinstance(value, v.Optional):
         s.refuse("what is copied here may be None", "test for None in front of it")
-    if isinstance(value, v.Row):
+    if isinstance(value, v.MemoryRow):
         return value if not value.null else replace(heaps.there(s, value, "None is copied here"))
     return expand(s, value) if isinstance(value, v.Static) and container_kind(value.value) is not None else value
 
 
-def _fields(s: State, value: v.Abstract, name: str) -> v.Record | None:
+def _fields(s: LoweringState, value: v.Abstract, name: str) -> v.Record | None:
     """An object as the record of its fields; None for anything else."""
     match value:
         case v.Record(kind="object"):
             return value
-        case v.Row() if not list_heap.is_row(value):
+        case v.MemoryRow() if not list_heap.is_row(value):
             cls = heaps.class_of(s, value)
             if cls is None:
                 s.refuse(f"{name}() of an object of several classes", "test with isinstance() which it is")
@@ -165,7 +165,7 @@ def _fields(s: State, value: v.Abstract, name: str) -> v.Record | None:
             return None
 
 
-def _made(s: State, fields: v.Record, part: Callable[[Any, v.Abstract], v.Abstract]) -> v.Abstract:
+def _made(s: LoweringState, fields: v.Record, part: Callable[[Any, v.Abstract], v.Abstract]) -> v.Abstract:
     """A new object with these fields, or copies of them."""
     if fields.kind != "object" or fields.cls is None:
         return fields
@@ -177,14 +177,14 @@ def _made(s: State, fields: v.Record, part: Callable[[Any, v.Abstract], v.Abstra
     return heaps.allocate(s, heap, made) if heap is not None else made
 
 
-def _of_container(s: State, value: v.Abstract) -> v.Abstract:
+def _of_container(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """A list, dict or set of its own; what nobody changes as it is."""
     match value:
         case v.Record(kind="list") | v.Listing(is_tuple=False):
             return METHODS[list.copy](s, value, [], {})
         case v.Record(kind="dict" | "table"):
             return METHODS[dict.copy](s, value, [], {})
-        case v.Row():
+        case v.MemoryRow():
             return METHODS[dict.copy if value.heap.is_dict else list.copy](s, value, [], {})
         case v.Leaf(operand=operand) if isinstance(operand.type, List):
             return METHODS[list.copy](s, value, [], {})
@@ -196,4 +196,8 @@ def _of_container(s: State, value: v.Abstract) -> v.Abstract:
             s.refuse("this value cannot be copied here", "build a new one of its parts")
 
 
-COPIES: dict[Any, Callable[[State, Arguments, Named], v.Abstract]] = {copy.copy: shallow, copy.deepcopy: deep, **MARKS}
+COPIES: dict[Any, Callable[[LoweringState, Arguments, Named], v.Abstract]] = {
+    copy.copy: shallow,
+    copy.deepcopy: deep,
+    **MARKS,
+}

@@ -16,13 +16,13 @@ from autobatch.frontend.library import tables
 from autobatch.frontend.library.joined import concatenate
 from autobatch.frontend.lowering.numbers import traced
 from autobatch.frontend.lowering.sequences import arithmetic, item, length, maximum, reverse, sequence, sliced
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory.rebinding import take_out
 from autobatch.frontend.types import values as v
 
 Arguments = Sequence[v.Abstract]
 Named = dict[str, v.Abstract]
-Change = Callable[[State, v.Abstract, Arguments, Named], tuple[v.Abstract, v.Abstract]]
+Change = Callable[[LoweringState, v.Abstract, Arguments, Named], tuple[v.Abstract, v.Abstract]]
 NONE = v.Static(None)
 
 
@@ -31,7 +31,7 @@ def is_deque(value: v.Abstract) -> bool:
     return isinstance(value, v.Record) and value.kind == "table" and value.cls is deque
 
 
-def make_deque(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def make_deque(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     """`collections.deque(items, maxlen)`"""
     maxlen = args[1] if len(args) > 1 else kwargs.get("maxlen", NONE)
     if not isinstance(maxlen, v.Static):
@@ -47,7 +47,7 @@ def items_of(value: v.Abstract) -> v.Abstract:
     return value.items[0]
 
 
-def with_items(s: State, old: v.Abstract, items: v.Abstract, from_left: bool = False) -> v.Record:
+def with_items(s: LoweringState, old: v.Abstract, items: v.Abstract, from_left: bool = False) -> v.Record:
     """The deque with other elements; those too many are dropped, which stand at the other end than the new ones."""
     assert isinstance(old, v.Record)
     most = old.items[1]
@@ -60,7 +60,7 @@ def with_items(s: State, old: v.Abstract, items: v.Abstract, from_left: bool = F
     return replace(old, items=(items, most))
 
 
-def _listed(s: State, value: v.Abstract) -> v.Abstract:
+def _listed(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """A sequence as a list of its own."""
     found = sequence(s, value)
     if isinstance(found, v.Record):
@@ -68,7 +68,7 @@ def _listed(s: State, value: v.Abstract) -> v.Abstract:
     return s.context.rules.materialise(s, found)
 
 
-def _append(s: State, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+def _append(s: LoweringState, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     items = items_of(whole)
     if isinstance(items, v.Record):
         items = concatenate(s, items, v.Record("list", (0,), tuple(args)))
@@ -77,21 +77,21 @@ def _append(s: State, whole: v.Abstract, args: Arguments, named: Named) -> tuple
     return NONE, with_items(s, whole, items)
 
 
-def _append_left(s: State, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+def _append_left(s: LoweringState, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     items = concatenate(s, v.Record("list", (0,), tuple(args)), items_of(whole))
     return NONE, with_items(s, whole, items, from_left=True)
 
 
-def _extend(s: State, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+def _extend(s: LoweringState, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     return NONE, with_items(s, whole, concatenate(s, items_of(whole), _listed(s, args[0])))
 
 
-def _extend_left(s: State, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+def _extend_left(s: LoweringState, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     items = concatenate(s, _listed(s, reverse(s, args[0])), items_of(whole))
     return NONE, with_items(s, whole, items, from_left=True)
 
 
-def _check_some(s: State, items: v.Abstract) -> None:
+def _check_some(s: LoweringState, items: v.Abstract) -> None:
     """IndexError where there is no element."""
     count = length(s, items)
     some = (
@@ -101,15 +101,17 @@ def _check_some(s: State, items: v.Abstract) -> None:
     s.dead = s.dead or count == v.Static(0)
 
 
-def _pop(s: State, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+def _pop(s: LoweringState, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     return _taken(s, whole, v.Static(-1), [NONE, v.Static(-1), NONE])
 
 
-def _pop_left(s: State, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+def _pop_left(s: LoweringState, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     return _taken(s, whole, v.Static(0), [v.Static(1), NONE, NONE])
 
 
-def _taken(s: State, whole: v.Abstract, place: v.Static, rest: Sequence[v.Abstract]) -> tuple[v.Abstract, v.Abstract]:
+def _taken(
+    s: LoweringState, whole: v.Abstract, place: v.Static, rest: Sequence[v.Abstract]
+) -> tuple[v.Abstract, v.Abstract]:
     items = items_of(whole)
     _check_some(s, items)
     if s.dead:
@@ -119,7 +121,7 @@ def _taken(s: State, whole: v.Abstract, place: v.Static, rest: Sequence[v.Abstra
     return found, with_items(s, whole, s.context.rules.materialise(s, sliced(s, items, rest)))
 
 
-def _rotate(s: State, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+def _rotate(s: LoweringState, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     items, steps = items_of(whole), args[0] if args else v.Static(1)
     if isinstance(items, v.Record) and isinstance(steps, v.Static):
         held = deque(items.items)
@@ -136,14 +138,14 @@ def _rotated(items: Any, steps: Any) -> Any:
     return [items[(k - steps) % count] for k in range(count)]
 
 
-def _clear(s: State, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+def _clear(s: LoweringState, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     return NONE, with_items(s, whole, v.Record("list", (), ()))
 
 
 def _as_list(change: Change) -> Change:
     """A method that changes a deque as it changes a list."""
 
-    def changed(s: State, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    def changed(s: LoweringState, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
         result, items = change(s, items_of(whole), args, named)
         return result, with_items(s, whole, items)
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from autobatch.frontend.lowering.numbers import operand_of, traced
 from autobatch.frontend.lowering.raising import is_caught
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import is_python
 from autobatch.ir.capacity import TOO_LARGE
@@ -193,7 +193,7 @@ DOMAINS: Mapping[Any, tuple[Domain, ...]] = {
 """In the order in which Python looks at them."""
 
 
-def guard(s: State, function: Any, args: Sequence[v.Abstract]) -> None:
+def guard(s: LoweringState, function: Any, args: Sequence[v.Abstract]) -> None:
     """Checks that Python has a result for numbers, where it is one of Python's operators or functions of numbers."""
     if not _is_hashable(function):
         return
@@ -224,7 +224,7 @@ def _is_hashable(function: Any) -> bool:
     return isinstance(function, type | BuiltinFunctionType)
 
 
-def _raises(s: State, function: Any, args: Sequence[v.Abstract], kind: type[BaseException]) -> bool:
+def _raises(s: LoweringState, function: Any, args: Sequence[v.Abstract], kind: type[BaseException]) -> bool:
     """Does Python raise, where JAX and NumPy have a value?"""
     if getattr(function, "__module__", "") == "math" or function in _TO_INTEGER:
         return True

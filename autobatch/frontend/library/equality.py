@@ -17,7 +17,7 @@ from typing import Any
 from autobatch.frontend.lowering.attributes import attribute, class_list, classes_of, is_class, is_none
 from autobatch.frontend.lowering.joins import conditional
 from autobatch.frontend.lowering.numbers import refuse_made
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import heaps, row_classes
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.statics import is_namedtuple
@@ -40,7 +40,7 @@ def _is_generated(cls: type | None, name: str) -> bool:
 
 def object_class(value: v.Abstract) -> type | None:
     """The class of an object that is built in the function."""
-    if isinstance(value, v.Row):
+    if isinstance(value, v.MemoryRow):
         return value.heap.members[0] if len(value.heap.members) == 1 else None
     return value.cls if isinstance(value, v.Record) and value.kind == "object" else None
 
@@ -49,7 +49,7 @@ def _is_object(value: v.Abstract) -> bool:
     return object_class(value) is not None or (isinstance(value, v.Leaf) and isinstance(value.type, Ref))
 
 
-def equal_objects(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
+def equal_objects(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
     """`a == b` where one of them is an object of the examples, or of a class that compares its fields; None where it is
     not this that decides."""
     for x in (a, b):
@@ -60,7 +60,7 @@ def equal_objects(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
         if not any(compares_fields(class_list(s, a.type)[c].cls) for c in classes_of(s, a)):
             return None
         return _of_examples(s, a, b) if _is_object(b) else v.Static(False)
-    if isinstance(a, v.Row) and len(a.heap.members) > 1:
+    if isinstance(a, v.MemoryRow) and len(a.heap.members) > 1:
         there = replace(a, null=False)
         return conditional(
             s,
@@ -71,11 +71,11 @@ def equal_objects(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
     cls = object_class(a)
     if cls is not None and (compares_fields(cls) or is_namedtuple(cls)):
         return s.call(v.Static(fields_equal(cls)), [a, b])
-    plain = isinstance(a, v.Row) and inspect.getattr_static(cls, "__eq__", None) is object.__eq__
+    plain = isinstance(a, v.MemoryRow) and inspect.getattr_static(cls, "__eq__", None) is object.__eq__
     return heaps.same(s, a, b) if plain else None
 
 
-def ordered(s: State, a: v.Abstract, b: v.Abstract, method: str) -> v.Abstract | None:
+def ordered(s: LoweringState, a: v.Abstract, b: v.Abstract, method: str) -> v.Abstract | None:
     """`a < b` and its like by the fields, where `dataclass(order=True)` has made this method; None elsewhere."""
     cls = _class(s, a)
     if method not in _ORDERINGS or cls is None or not _is_generated(cls, method):
@@ -86,14 +86,14 @@ def ordered(s: State, a: v.Abstract, b: v.Abstract, method: str) -> v.Abstract |
     return s.call(v.Static(fields_ordered(cls, method)), [a, b])
 
 
-def _class(s: State, a: v.Abstract) -> type | None:
+def _class(s: LoweringState, a: v.Abstract) -> type | None:
     """The class of an object, where it is known."""
     if isinstance(a, v.Leaf) and isinstance(a.type, Ref) and len(held := classes_of(s, a)) == 1:
         return class_list(s, a.type)[min(held)].cls
     return object_class(a)
 
 
-def key(s: State, a: v.Abstract) -> v.Abstract | None:
+def key(s: LoweringState, a: v.Abstract) -> v.Abstract | None:
     """What objects are sorted by whose class has its order from `dataclass(order=True)`; None for others."""
     cls = _class(s, a)
     if cls is None or not _is_generated(cls, "__lt__"):
@@ -101,7 +101,7 @@ def key(s: State, a: v.Abstract) -> v.Abstract | None:
     return s.call(v.Static(fields_as_key(cls)), [a])
 
 
-def have_no_order(s: State, method: str, a: v.Abstract, b: v.Abstract) -> str | None:
+def have_no_order(s: LoweringState, method: str, a: v.Abstract, b: v.Abstract) -> str | None:
     """What Python says to the order of two objects whose classes have none; None for other values."""
     names = [_without(s, x, method) for x in (a, b)]
     if None in names:
@@ -109,7 +109,7 @@ def have_no_order(s: State, method: str, a: v.Abstract, b: v.Abstract) -> str | 
     return f"{_ORDERINGS[method]!r} not supported between instances of {names[0]!r} and {names[1]!r}"
 
 
-def _without(s: State, x: v.Abstract, method: str) -> str | None:
+def _without(s: LoweringState, x: v.Abstract, method: str) -> str | None:
     """The name of the class of an object that does not have a method."""
     cls = object_class(x)
     if isinstance(x, v.Leaf) and isinstance(x.type, Ref):
@@ -121,7 +121,7 @@ def _without(s: State, x: v.Abstract, method: str) -> str | None:
     return cls.__name__
 
 
-def _equal_rows(s: State, a: v.Row, b: v.Abstract, cls: type) -> v.Abstract:
+def _equal_rows(s: LoweringState, a: v.MemoryRow, b: v.Abstract, cls: type) -> v.Abstract:
     """`a == b` of an object in memory, which is of this class."""
     if compares_fields(cls) or is_namedtuple(cls):
         return s.call(v.Static(fields_equal(cls)), [a, b])
@@ -133,14 +133,14 @@ def _equal_rows(s: State, a: v.Row, b: v.Abstract, cls: type) -> v.Abstract:
     return heaps.same(s, a, b)
 
 
-def _of_examples(s: State, a: v.Leaf, b: v.Abstract) -> v.Abstract:
+def _of_examples(s: LoweringState, a: v.Leaf, b: v.Abstract) -> v.Abstract:
     """An object of the examples by its class; None equals None alone."""
     null = is_none(s, a.operand)
     return conditional(s, null, lambda t: _is_none(t, b), lambda t: _by_class(t, a, b, sorted(classes_of(t, a))))
 
 
-def _is_none(s: State, b: v.Abstract) -> v.Abstract:
-    if isinstance(b, v.Row):
+def _is_none(s: LoweringState, b: v.Abstract) -> v.Abstract:
+    if isinstance(b, v.MemoryRow):
         return v.Leaf(heaps.missing(s, b))
     if isinstance(b, v.Static):
         return v.Static(b.value is None)
@@ -151,12 +151,12 @@ def _is_none(s: State, b: v.Abstract) -> v.Abstract:
     return v.Static(False)
 
 
-def _by_class(s: State, a: v.Leaf, b: v.Abstract, classes: list[int]) -> v.Abstract:
+def _by_class(s: LoweringState, a: v.Leaf, b: v.Abstract, classes: list[int]) -> v.Abstract:
     assert isinstance(a.type, Ref)
     first, *rest = classes
     cls = class_list(s, a.type)[first].cls
 
-    def this(t: State) -> v.Abstract:
+    def this(t: LoweringState) -> v.Abstract:
         return _of_class(t, v.Leaf(a.operand, frozenset([first])), b, cls)
 
     if not rest:
@@ -164,7 +164,7 @@ def _by_class(s: State, a: v.Leaf, b: v.Abstract, classes: list[int]) -> v.Abstr
     return conditional(s, is_class(s, a.operand, frozenset([first])), this, lambda t: _by_class(t, a, b, rest))
 
 
-def _of_class(s: State, a: v.Leaf, b: v.Abstract, cls: type | None) -> v.Abstract:
+def _of_class(s: LoweringState, a: v.Leaf, b: v.Abstract, cls: type | None) -> v.Abstract:
     if cls is not None and compares_fields(cls):
         return s.call(v.Static(fields_equal(cls)), [a, b])
     method = inspect.getattr_static(cls, "__eq__", None) if cls is not None else None

@@ -19,14 +19,14 @@ import jax.numpy as jnp
 from autobatch.frontend.lowering.access import expand
 from autobatch.frontend.lowering.joins import stored
 from autobatch.frontend.lowering.numbers import present
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.types import values as v
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Apply, Operand
 from autobatch.ir.ops import own
 from autobatch.ir.types import Array
 
-Call = Callable[[State, v.Abstract, Sequence[v.Abstract], dict[str, v.Abstract]], v.Abstract]
+Call = Callable[[LoweringState, v.Abstract, Sequence[v.Abstract], dict[str, v.Abstract]], v.Abstract]
 
 NAMES = ("fun", "argnums", "has_aux")
 """The parameters of both transforms, in order; a function of autobatch calls the first one `f`."""
@@ -46,7 +46,7 @@ def has_gradient(transform: Any) -> bool:
 
 
 def gradient(
-    s: State, method: v.Method, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract], call: Call
+    s: LoweringState, method: v.Method, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract], call: Call
 ) -> v.Abstract:
     """What `transform(function, ...)(*args, **kwargs)` gives. `call`: of a function by the front end."""
     transform, function, argnums, has_aux = _settings(s, method)
@@ -79,7 +79,7 @@ def gradient(
     return slope if aux is None else _tuple([slope, aux])
 
 
-def _settings(s: State, method: v.Method) -> tuple[Any, v.Abstract, int | tuple[int, ...], bool]:
+def _settings(s: LoweringState, method: v.Method) -> tuple[Any, v.Abstract, int | tuple[int, ...], bool]:
     """The transform, its function, `argnums` and `has_aux`."""
     assert isinstance(method.receiver, v.Record)
     held, positional, named = method.receiver.items
@@ -95,7 +95,7 @@ def _settings(s: State, method: v.Method) -> tuple[Any, v.Abstract, int | tuple[
     return held.value, given["fun"], argnums if isinstance(argnums, int) else tuple(argnums), bool(has_aux)
 
 
-def _static(s: State, value: v.Abstract | None, name: str, default: Any) -> Any:
+def _static(s: LoweringState, value: v.Abstract | None, name: str, default: Any) -> Any:
     match value:
         case None:
             return default
@@ -106,7 +106,7 @@ def _static(s: State, value: v.Abstract | None, name: str, default: Any) -> Any:
     s.refuse(f"{name} differs between examples", f"write {name} as a number")
 
 
-def _seeded(s: State, value: v.Abstract, seeds: list[Operand], what: str) -> v.Abstract:
+def _seeded(s: LoweringState, value: v.Abstract, seeds: list[Operand], what: str) -> v.Abstract:
     """A value with seeds at its numbers."""
     match value:
         case v.Leaf(operand=operand) if not isinstance(operand.type, Array):
@@ -149,7 +149,7 @@ def _rebuilt(value: v.Abstract, slopes: Iterator[Operand]) -> v.Abstract:
             return value
 
 
-def _number(s: State, value: v.Abstract, name: str) -> Operand:
+def _number(s: LoweringState, value: v.Abstract, name: str) -> Operand:
     if isinstance(value, v.Static) and type(value.value) is float:
         return s.scalar(value.value)
     type_ = value.operand.type if isinstance(value, v.Leaf) else None

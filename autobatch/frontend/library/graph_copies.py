@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from autobatch.frontend.library.prelude import run
 from autobatch.frontend.lowering.joins import conditional
 from autobatch.frontend.lowering.numbers import operand_of, traced
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import heaps, list_changes, list_heap, row_classes
 from autobatch.frontend.memory.heap import Heap
 from autobatch.frontend.types import values as v
@@ -62,7 +62,7 @@ def _targets(heap: Heap) -> list[Heap]:
     return list(dict.fromkeys(_pointed(heap.layout))) if heap.layout is not None else []
 
 
-def led_to(s: State, value: v.Abstract) -> tuple[Heap, ...]:
+def led_to(s: LoweringState, value: v.Abstract) -> tuple[Heap, ...]:
     """The memories that a value leads to."""
     found: dict[Heap, None] = {}
     todo = list(_pointed(layout_of(value)))
@@ -74,7 +74,7 @@ def led_to(s: State, value: v.Abstract) -> tuple[Heap, ...]:
     return tuple(found)
 
 
-def refuse_parts(s: State, heap: Heap) -> None:
+def refuse_parts(s: LoweringState, heap: Heap) -> None:
     """Refuse what copies of rows cannot hold."""
     for cls in heap.members:
         if "__deepcopy__" in vars(cls):
@@ -83,7 +83,7 @@ def refuse_parts(s: State, heap: Heap) -> None:
         refuse_of_examples(s)
 
 
-def refuse_of_examples(s: State) -> NoReturn:
+def refuse_of_examples(s: LoweringState) -> NoReturn:
     s.refuse(
         "deepcopy() of objects of the examples cannot be compiled",
         "leave it out, as nothing changes them; or build new objects of their fields",
@@ -174,25 +174,25 @@ def are_left(words: Any, ks: Any, at: Any) -> Any: ...
 def one_round(words: Any, ks: Any, at: Any, copies: Any) -> Any: ...
 
 
-def _heap(s: State, words: v.Abstract, k: v.Abstract) -> Heap:
+def _heap(s: LoweringState, words: v.Abstract, k: v.Abstract) -> Heap:
     assert isinstance(words, v.Static) and isinstance(k, v.Static)
     return next(h for h in heaps.heaps_of(s) if h.variable == words.value[k.value])
 
 
-def _row(s: State, words: v.Abstract, k: v.Abstract, at: v.Abstract) -> v.Row:
-    return v.Row(operand_of(s, at), _heap(s, words, k))
+def _row(s: LoweringState, words: v.Abstract, k: v.Abstract, at: v.Abstract) -> v.MemoryRow:
+    return v.MemoryRow(operand_of(s, at), _heap(s, words, k))
 
 
-def _count(s: State, heap: Heap) -> v.Abstract:
+def _count(s: LoweringState, heap: Heap) -> v.Abstract:
     return heaps.memory_of(s, heap)[0]
 
 
-def _known(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _known(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     found = traced(s, segments.read_weak, args[0], args[1])
     return traced(s, operator.sub, found, v.Static(1))
 
 
-def _cloned(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _cloned(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     row = _row(s, *args)
     if row.heap.in_segments:
         return v.Leaf(list_changes.allocate(s, row.heap, list_heap.elements(s, row)).operand)
@@ -204,7 +204,7 @@ def _cloned(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     return v.Leaf(operand_of(s, count))
 
 
-def _noted(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _noted(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     copies, k, row, new = args
     assert isinstance(copies, v.Record) and isinstance(k, v.Static)
     items = list(copies.items)
@@ -212,16 +212,16 @@ def _noted(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     return replace(copies, items=tuple(items))
 
 
-def _renewed(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _renewed(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     copies, made = Copies.of(s, args[0]).renewed(s, args[1], args[2])
     return v.Record("tuple", (0, 1), (copies, made))
 
 
-def _row_length(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _row_length(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return list_heap.length(s, _row(s, *args))
 
 
-def _renewed_element(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _renewed_element(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     words, k, at, i, copies = args
     row = _row(s, words, k, at)
     copies, made = Copies.of(s, words).renewed(s, list_heap.element(s, row, i), copies)
@@ -229,11 +229,11 @@ def _renewed_element(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     return copies
 
 
-def _row_count(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _row_count(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return _count(s, _heap(s, *args))
 
 
-def _renewed_row(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _renewed_row(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     words, k, at, copies = args
     row = _row(s, words, k, at)
     if row.heap.in_segments:
@@ -241,7 +241,7 @@ def _renewed_row(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     return row_classes.by_class(s, row, lambda t, one, cls: _renewed_fields(t, words, one, cls, copies))
 
 
-def _renewed_fields(s: State, words: v.Abstract, row: v.Row, cls: type, copies: v.Abstract) -> v.Abstract:
+def _renewed_fields(s: LoweringState, words: v.Abstract, row: v.MemoryRow, cls: type, copies: v.Abstract) -> v.Abstract:
     assert row.heap.layout is not None
     for name, layout in zip(row.heap.layout.keys, row.heap.layout.items, strict=True):
         if name in row.heap.forms[cls] and any(_pointed(layout)):
@@ -252,7 +252,7 @@ def _renewed_fields(s: State, words: v.Abstract, row: v.Row, cls: type, copies: 
     return copies
 
 
-def _are_left(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _are_left(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     words, ks, at = args
     assert isinstance(ks, v.Static) and isinstance(at, v.Record)
     left = [
@@ -265,7 +265,7 @@ def _are_left(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     return found
 
 
-def _one_round(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _one_round(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     words, ks, at, copies = args
     assert isinstance(ks, v.Static) and isinstance(at, v.Record)
     after = list(at.items)
@@ -287,27 +287,27 @@ class Copies:
         self.words = v.Static(tuple(h.variable for h in found))
 
     @classmethod
-    def of(cls, s: State, words: v.Abstract) -> Copies:
+    def of(cls, s: LoweringState, words: v.Abstract) -> Copies:
         assert isinstance(words, v.Static)
         return cls([_heap(s, words, v.Static(k)) for k in range(len(words.value))])
 
-    def begun(self, s: State) -> tuple[v.Abstract, v.Abstract]:
+    def begun(self, s: LoweringState) -> tuple[v.Abstract, v.Abstract]:
         """What there are copies of: of nothing. And how many rows there are of each memory."""
         capacity, names = s.context.memory.capacity, tuple(range(len(self.heaps)))
         counts = tuple(_count(s, h) for h in self.heaps)
         blanks = tuple(traced(s, heaps.blank(INT, capacity)) for _ in names)
         return v.Record("tuple", names, blanks), v.Record("tuple", names, counts)
 
-    def renewed(self, s: State, value: v.Abstract, copies: v.Abstract) -> tuple[v.Abstract, v.Abstract]:
+    def renewed(self, s: LoweringState, value: v.Abstract, copies: v.Abstract) -> tuple[v.Abstract, v.Abstract]:
         """What there are copies of then, and the value with copies of all rows in it."""
         match value:
-            case v.Row(operand=operand, heap=heap):
+            case v.MemoryRow(operand=operand, heap=heap):
                 k = v.Static(self.heaps.index(heap.whole))
                 copies, new = _parts(run(s, _new_row, [self.words, k, v.Leaf(operand), copies], {}))
                 return copies, replace(value, operand=operand_of(s, new))
             case v.Optional(value=inner, missing=missing):
 
-                def there(t: State) -> v.Abstract:
+                def there(t: LoweringState) -> v.Abstract:
                     return v.Record("tuple", (0, 1), self.renewed(t, inner, copies))
 
                 if not leads_to_memory(inner):
@@ -327,7 +327,7 @@ class Copies:
             case _:
                 return copies, value
 
-    def finished(self, s: State, copies: v.Abstract, first: v.Abstract) -> None:
+    def finished(self, s: LoweringState, copies: v.Abstract, first: v.Abstract) -> None:
         """Let copies hold copies of what they hold."""
         assert isinstance(first, v.Record)
         for ks in _components(self.heaps):
@@ -340,7 +340,7 @@ class Copies:
                 copies = run(s, _rounds, [self.words, v.Static(ks), at, copies], {})
 
 
-MARKS: dict[Any, Callable[[State, Arguments, Named], v.Abstract]] = {
+MARKS: dict[Any, Callable[[LoweringState, Arguments, Named], v.Abstract]] = {
     known: _known,
     cloned: _cloned,
     noted: _noted,

@@ -14,7 +14,7 @@ import ast
 from functools import partial
 from typing import Any
 
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.types import values as v
 
 
@@ -39,13 +39,13 @@ def is_groups(value: v.Abstract) -> bool:
     return isinstance(value, v.Generator) and value.source.function is groups
 
 
-def refuse_whole(s: State, value: v.Generator) -> None:
+def refuse_whole(s: LoweringState, value: v.Generator) -> None:
     """Refuse to read all groups before what is done with each."""
     if is_groups(value):
         s.refuse("what itertools.groupby() gives is read to its end before any group is", _GROUPS)
 
 
-def refuse_second_reads(s: State, node: ast.For, generator: v.Generator) -> None:
+def refuse_second_reads(s: LoweringState, node: ast.For, generator: v.Generator) -> None:
     """Refuse a loop over groups that may read one twice, or behind its turn: Python finds nothing there."""
     if generator.source.function is not groups:
         return

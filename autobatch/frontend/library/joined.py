@@ -14,10 +14,10 @@ from functools import reduce
 from autobatch.errors import TypeConflictError
 from autobatch.frontend.lowering.joins import convert
 from autobatch.frontend.lowering.sequences import is_tuple, sequence
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import Layout, LeafLayout, ListingLayout, RecordLayout, layout_of
-from autobatch.frontend.types.unify import Conflict, unify
+from autobatch.frontend.types.unify import LayoutConflict, unify
 from autobatch.ir.core import Operand
 from autobatch.ir.ops import own
 from autobatch.ir.types import List
@@ -25,7 +25,7 @@ from autobatch.ir.types import List
 EMPTY = v.Record("list", (), ())
 
 
-def concatenate(s: State, *parts: v.Abstract) -> v.Abstract:
+def concatenate(s: LoweringState, *parts: v.Abstract) -> v.Abstract:
     """The elements of several lists (or tuples) in one list."""
     found = [_stored(s, p) for p in parts]
     if all(isinstance(x, v.Record) for x in found):
@@ -46,7 +46,7 @@ def concatenate(s: State, *parts: v.Abstract) -> v.Abstract:
     return made
 
 
-def _stored(s: State, part: v.Abstract) -> v.Record | v.Listing | v.Leaf:
+def _stored(s: LoweringState, part: v.Abstract) -> v.Record | v.Listing | v.Leaf:
     """A list whose elements stand somewhere: ranges, slices and the like are made lists of."""
     if isinstance(part, v.Listing):
         return part
@@ -70,15 +70,15 @@ def _elements(part: v.Record | v.Listing | v.Leaf) -> list[Layout]:
             return [LeafLayout(operand.type.elem)]
 
 
-def _common(s: State, elements: Sequence[Layout]) -> Layout:
+def _common(s: LoweringState, elements: Sequence[Layout]) -> Layout:
     try:
         return reduce(unify, elements)
-    except Conflict as conflict:
+    except LayoutConflict as conflict:
         message = f"the elements of a list have different types: {conflict}"
         raise TypeConflictError(message, s.span, "make all elements of one type, dtype and shape") from None
 
 
-def _joined(s: State, lists: tuple[Operand, ...]) -> Operand:
+def _joined(s: LoweringState, lists: tuple[Operand, ...]) -> Operand:
     type = lists[0].type
     assert isinstance(type, List)
     outer = s.apply(own("pack_list"), lists, List(type))
@@ -87,7 +87,7 @@ def _joined(s: State, lists: tuple[Operand, ...]) -> Operand:
     return result
 
 
-def flatten(s: State, value: v.Record | v.Listing) -> v.Abstract:
+def flatten(s: LoweringState, value: v.Record | v.Listing) -> v.Abstract:
     """The elements of the lists in a list."""
     if isinstance(value, v.Record):
         return concatenate(s, EMPTY, *value.items)
@@ -103,13 +103,13 @@ def flatten(s: State, value: v.Record | v.Listing) -> v.Abstract:
     s.refuse("these are no lists", "flatten lists of lists")
 
 
-def _rows_as_lists(s: State, value: v.Listing, row: RecordLayout) -> v.Listing:
+def _rows_as_lists(s: LoweringState, value: v.Listing, row: RecordLayout) -> v.Listing:
     """A list of lists of one fixed length, as a list of lists of any length."""
     layout = ListingLayout(_common(s, row.items))
     return v.Listing(tuple(convert(s, value, ListingLayout(layout))), layout)
 
 
-def _flattened(s: State, lists: Operand) -> Operand:
+def _flattened(s: LoweringState, lists: Operand) -> Operand:
     outer = lists.type
     assert isinstance(outer, List) and isinstance(outer.elem, List)
     return s.apply(own("flatten"), (lists,), List(outer.elem.elem))

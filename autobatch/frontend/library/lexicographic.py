@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 from autobatch.frontend.library.equality import have_no_order
 from autobatch.frontend.lowering.branches import truth
 from autobatch.frontend.lowering.joins import conditional
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.types import values as v
 
-Compared = Callable[[State, v.Abstract, v.Abstract], v.Abstract]
+Compared = Callable[[LoweringState, v.Abstract, v.Abstract], v.Abstract]
 
 
-class Order(NamedTuple):
+class Comparison(NamedTuple):
     """A comparison, by its function in `operator` and the name of its method; how elements are compared: by `==`, `is`
     and an order."""
 
@@ -28,16 +28,18 @@ class Order(NamedTuple):
     method: str
     equal: Compared
     same: Compared
-    ordered: Callable[[State, Callable[..., Any], v.Abstract, v.Abstract], v.Abstract]
+    ordered: Callable[[LoweringState, Callable[..., Any], v.Abstract, v.Abstract], v.Abstract]
 
 
-def lexicographic(s: State, order: Order, xs: Sequence[v.Abstract], ys: Sequence[v.Abstract]) -> v.Abstract:
+def lexicographic(
+    s: LoweringState, order: Comparison, xs: Sequence[v.Abstract], ys: Sequence[v.Abstract]
+) -> v.Abstract:
     """Elements are ordered where all in front of them are equal."""
     if not xs or not ys:
         return v.Static(order.function(len(xs), len(ys)))
     words = have_no_order(s, order.method, xs[0], ys[0])
 
-    def differing(t: State) -> v.Abstract:
+    def differing(t: LoweringState) -> v.Abstract:
         if words is None:
             return order.ordered(t, order.function, xs[0], ys[0])
         t.check(t.scalar(False), "TypeError", words)
@@ -88,6 +90,6 @@ _OF_LISTS: dict[Any, Callable[..., Any]] = {
 }
 
 
-def of_lists(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
+def of_lists(s: LoweringState, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
     """The order of two lists, or two tuples, of any length."""
     return s.call(v.Static(_OF_LISTS[function]), [a, b])

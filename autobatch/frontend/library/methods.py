@@ -20,7 +20,7 @@ from autobatch.frontend.lowering.numbers import integer, operand_of
 from autobatch.frontend.lowering.operators import compare, equal
 from autobatch.frontend.lowering.reductions import sum_of
 from autobatch.frontend.lowering.sequences import sequence, zipped
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import dict_heap, list_heap, record_heap
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.unify import constant
@@ -33,14 +33,14 @@ def _record(args: Arguments) -> v.Record:
     return v.Record("tuple", tuple(range(len(args))), tuple(args))
 
 
-def _call_partial(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+def _call_partial(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
     assert isinstance(receiver, v.Record)
     function, first, named = receiver.items
     assert isinstance(first, v.Record) and isinstance(named, v.Record)
     return s.call(function, [*first.items, *args], dict(zip(named.keys, named.items, strict=True)) | kwargs)
 
 
-def _items(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+def _items(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
     if list_heap.is_dict_row(receiver):
         return list_heap.elements(s, list_heap.there(s, receiver))
     if isinstance(receiver, v.Record) and receiver.kind == "table":
@@ -50,7 +50,7 @@ def _items(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.
     return _record(pairs)
 
 
-def _keys(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+def _keys(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
     if list_heap.is_dict_row(receiver):
         return list_heap.parts(s, list_heap.there(s, receiver), 0)
     if isinstance(receiver, v.Record) and receiver.kind == "table":
@@ -58,7 +58,7 @@ def _keys(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.A
     return _record([v.Static(k) for k in _table(s, receiver).keys])
 
 
-def _values(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+def _values(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
     if list_heap.is_dict_row(receiver):
         return list_heap.parts(s, list_heap.there(s, receiver), 1)
     if isinstance(receiver, v.Record) and receiver.kind == "table":
@@ -66,7 +66,7 @@ def _values(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v
     return _record(_table(s, receiver).items)
 
 
-def _column(s: State, column: v.Abstract) -> v.Abstract:
+def _column(s: LoweringState, column: v.Abstract) -> v.Abstract:
     """What a dict has in one of its columns, as a list of its own."""
     made = copy(column)
     if isinstance(made, v.Listing):
@@ -74,14 +74,14 @@ def _column(s: State, column: v.Abstract) -> v.Abstract:
     return made
 
 
-def _table(s: State, receiver: v.Abstract, ordered: bool = True) -> v.Record:
+def _table(s: LoweringState, receiver: v.Abstract, ordered: bool = True) -> v.Record:
     table = expand(s, receiver, ordered)
     if not isinstance(table, v.Record) or table.kind != "dict":
         s.refuse("a dict is needed here", "give a dict with constant keys")
     return table
 
 
-def _get(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+def _get(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
     key, default = constant(args[0]), args[1] if len(args) > 1 else v.Static(None)
     receiver = record_heap.for_key(s, receiver, key)
     if list_heap.is_dict_row(receiver):
@@ -98,39 +98,39 @@ def _get(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Ab
     return conditional(s, hit, lambda t: lookup(t, table, key), lambda t: default)
 
 
-def _copy(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+def _copy(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
     found = expand(s, list_heap.copied(s, receiver))
     if isinstance(found, v.Static):
         return v.Static(found.value.copy())
     return tables.copied(found)
 
 
-def _of_set(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named, name: str) -> v.Abstract:
+def _of_set(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Named, name: str) -> v.Abstract:
     if isinstance(receiver, v.Static) and all(isinstance(a, v.Static) for a in args):
         return v.Static(getattr(receiver.value, name)(*(a.value for a in args if isinstance(a, v.Static))))
     return sets.method(s, name, receiver, args)
 
 
-def _count(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+def _count(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
     found = sequence(s, receiver)
     hits = collect(s, found, lambda t, x: (True, lambda u: _as_int(u, equal(u, x, args[0]))))
     return sum_of(s, hits, v.Static(0))
 
 
-def _as_int(s: State, value: v.Abstract) -> v.Abstract:
+def _as_int(s: LoweringState, value: v.Abstract) -> v.Abstract:
     return v.Static(int(value.value)) if isinstance(value, v.Static) else v.Leaf(integer(s, operand_of(s, value)))
 
 
-def _view(method: Callable[[State, v.Abstract, Arguments, Named], v.Abstract]) -> Callable[..., v.Abstract]:
+def _view(method: Callable[[LoweringState, v.Abstract, Arguments, Named], v.Abstract]) -> Callable[..., v.Abstract]:
     """A method that shows what a dict holds; a later change of the dict would show in what it gives."""
 
-    def found(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+    def found(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
         return s.context.identities.view(method(s, receiver, args, kwargs), receiver)
 
     return found
 
 
-METHODS: dict[Any, Callable[[State, v.Abstract, Arguments, Named], v.Abstract]] = {
+METHODS: dict[Any, Callable[[LoweringState, v.Abstract, Arguments, Named], v.Abstract]] = {
     dict.items: _view(_items),
     dict.keys: _view(_keys),
     dict.values: _view(_values),

@@ -17,7 +17,7 @@ from autobatch.frontend.lowering.comprehensions import collect
 from autobatch.frontend.lowering.joins import as_listing, stored
 from autobatch.frontend.lowering.numbers import integer, is_number, operand_of, present
 from autobatch.frontend.lowering.sequences import item, length, sequence
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import list_heap
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import HeldLayout, Layout, LeafLayout, ListingLayout, RecordLayout, RowLayout
@@ -26,7 +26,7 @@ from autobatch.ir.ops import own
 from autobatch.ir.types import INT, Array, List, Ref, Tag
 
 
-def ordered(s: State, value: v.Abstract, options: dict[str, v.Abstract]) -> v.Abstract:
+def ordered(s: LoweringState, value: v.Abstract, options: dict[str, v.Abstract]) -> v.Abstract:
     """`sorted(value, key=..., reverse=...)`"""
     key, reverse = options.get("key"), options.get("reverse", v.Static(False))
     key = None if key == v.Static(None) else key
@@ -52,17 +52,17 @@ def ordered(s: State, value: v.Abstract, options: dict[str, v.Abstract]) -> v.Ab
     return v.Lazy(found.length, lambda t, i: whole.item(t, item(t, positions, i)))
 
 
-def keys_of(s: State, found: v.Lazy, key: v.Abstract | None) -> v.Listing | None:
+def keys_of(s: LoweringState, found: v.Lazy, key: v.Abstract | None) -> v.Listing | None:
     """The keys of the elements of a sequence; None where nothing is known of its elements."""
 
-    def body(t: State, x: v.Abstract) -> tuple[bool, Callable[[State], v.Abstract]]:
+    def body(t: LoweringState, x: v.Abstract) -> tuple[bool, Callable[[LoweringState], v.Abstract]]:
         return True, lambda u: _key(u, x if key is None else u.call(key, [x]))
 
     keys = collect(s, found, body)
     return None if isinstance(keys, v.Record) else keys
 
 
-def order_of(s: State, keys: v.Listing, *, reverse: bool) -> v.Listing:
+def order_of(s: LoweringState, keys: v.Listing, *, reverse: bool) -> v.Listing:
     """The positions of keys in ascending order; equal ones keep theirs."""
     if _has_comparison(s, keys.elem):
         found = list_heap.copied(s, s.call(v.Static(_falling if reverse else _rising), [keys]))
@@ -74,7 +74,7 @@ def order_of(s: State, keys: v.Listing, *, reverse: bool) -> v.Listing:
     return v.Listing((positions,), LeafLayout(INT))
 
 
-def _key(s: State, value: v.Abstract) -> v.Abstract:
+def _key(s: LoweringState, value: v.Abstract) -> v.Abstract:
     value = present(s, value)
     if (found := equality.key(s, value)) is not None:
         value = found
@@ -85,14 +85,14 @@ def _key(s: State, value: v.Abstract) -> v.Abstract:
     return v.Leaf(integer(s, operand_of(s, value))) if is_number(value) else stored(s, value)
 
 
-def first_of(s: State, keys: v.Listing, *, greatest: bool) -> v.Abstract:
+def first_of(s: LoweringState, keys: v.Listing, *, greatest: bool) -> v.Abstract:
     """The position of the first of the least or the greatest keys, of which there is one."""
     if _has_comparison(s, keys.elem):
         return s.call(v.Static(_greatest if greatest else _least), [keys])
     return item(s, order_of(s, keys, reverse=greatest), v.Static(0))
 
 
-def _has_comparison(s: State, layout: Layout) -> bool:
+def _has_comparison(s: LoweringState, layout: Layout) -> bool:
     """Are keys compared by what their class defines, or element by element, and not by numbers?"""
     match layout:
         case ListingLayout():
@@ -152,7 +152,7 @@ def _greatest(keys: Any) -> Any:
     return best
 
 
-def _refuse_unordered(s: State, layout: Layout) -> None:
+def _refuse_unordered(s: LoweringState, layout: Layout) -> None:
     match layout:
         case LeafLayout(type=Array() as type) if type.is_scalar and not type.dtype.startswith(("key", "complex")):
             return

@@ -19,7 +19,7 @@ from autobatch.frontend.lowering.calls import activate, bind_arguments
 from autobatch.frontend.lowering.comprehensions import collect
 from autobatch.frontend.lowering.joins import stored
 from autobatch.frontend.lowering.sequences import sequence, sliced
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory.list_heap import copied
 from autobatch.frontend.syntax.iterator_variables import listed
 from autobatch.frontend.syntax.sources import Lent, source_of
@@ -242,7 +242,7 @@ def _join(separator: Any, items: Any) -> Any:
     return joined
 
 
-def run(s: State, function: Callable[..., Any], args: Arguments, kwargs: Named) -> v.Abstract:
+def run(s: LoweringState, function: Callable[..., Any], args: Arguments, kwargs: Named) -> v.Abstract:
     """A call of a function of this module."""
     assert isinstance(function, types.FunctionType)
     cache = s.context.memory.sources
@@ -254,44 +254,44 @@ def run(s: State, function: Callable[..., Any], args: Arguments, kwargs: Named) 
     return activate(s, cache[key], bind_arguments(s, cache[key], args, kwargs, defaults), {})
 
 
-def _written(function: Callable[..., Any]) -> Callable[[State, Arguments, Named], v.Abstract]:
+def _written(function: Callable[..., Any]) -> Callable[[LoweringState, Arguments, Named], v.Abstract]:
     return lambda s, args, kwargs: run(s, function, args, kwargs)
 
 
-def _reduced(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _reduced(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return run(s, _reduce if len(args) == 2 else _reduce_from, args, kwargs)
 
 
-def _accumulated(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _accumulated(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     named = {"function" if k == "func" else k: x for k, x in kwargs.items() if k != "initial" or x != v.Static(None)}
     return run(s, _accumulate_from if "initial" in named else accumulate, args, named)
 
 
-def _chain(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _chain(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return concatenate(s, EMPTY, *args)
 
 
-def _chain_of(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _chain_of(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     lists = collect(s, sequence(s, args[0]), lambda t, x: (True, lambda u: stored(u, copied(u, x))), listed=True)
     return flatten(s, lists)
 
 
-def _islice(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _islice(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     bounds = [v.Static(None), args[1], v.Static(None)] if len(args) == 2 else [*args[1:], v.Static(None)][:3]
     return sliced(s, args[0], bounds)
 
 
-def _longest(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _longest(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     if len(args) != 2:
         s.refuse("itertools.zip_longest() of two lists can be compiled", "append to the shorter ones in front of it")
     return run(s, _zip_longest, args, {"fillvalue": v.Static(None)} | kwargs)
 
 
-def _is_close(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _is_close(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return run(s, _isclose, args, {"rel_tol": v.Static(1e-9), "abs_tol": v.Static(0.0)} | kwargs)
 
 
-def _listed(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _listed(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     """What an iterator in a variable runs over, as a list."""
     if isinstance(args[0], v.Generator):
         s.refuse("an iterator of a generator is kept here", "make a list of it: iter(list(...))")
@@ -300,14 +300,14 @@ def _listed(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     return BUILTINS[list](s, args, {})
 
 
-def stepped(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def stepped(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     """`next(iterator)` and `next(iterator, default)` of a class of the user."""
     return (
         s.call(s.context.rules.attribute(s, args[0], "__next__"), []) if len(args) == 1 else run(s, _next_or, args, {})
     )
 
 
-LIBRARY: dict[Any, Callable[[State, Arguments, Named], v.Abstract]] = {
+LIBRARY: dict[Any, Callable[[LoweringState, Arguments, Named], v.Abstract]] = {
     float.is_integer: _written(_is_whole),
     functools.cmp_to_key: _written(_compared_by),
     functools.reduce: _reduced,
@@ -349,12 +349,12 @@ _TOTAL: dict[str, Callable[..., Any]] = {
 LIBRARY |= {getattr(functools, name): _written(f) for name, f in _TOTAL.items() if hasattr(functools, name)}
 
 
-def join(s: State, args: Arguments) -> v.Abstract:
+def join(s: LoweringState, args: Arguments) -> v.Abstract:
     """`separator.join(items)` of a list whose length is data."""
     return run(s, _join, args, {})
 
 
-def index_of(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+def index_of(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
     """`receiver.index(value)` of a list or tuple, also with a start and a stop."""
     if len(args) == 1:
         return run(s, _index, [receiver, *args], kwargs)

@@ -18,7 +18,7 @@ from typing import Any
 
 from autobatch.frontend.library.prelude import run
 from autobatch.frontend.lowering.access import expand
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import list_changes, list_heap
 from autobatch.frontend.memory.rebinding import rebind, refuse_change, take_out
 from autobatch.frontend.syntax.sources import ORDERED, read_before_change
@@ -162,7 +162,7 @@ _BOUNDS: Named = {"lo": v.Static(0), "hi": v.Static(None), "key": v.Static(None)
 """What those take beside the list and the element."""
 
 
-def call(s: State, node: ast.Call, function: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract | None:
+def call(s: LoweringState, node: ast.Call, function: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract | None:
     """The result of a call of `heapq` or `bisect`; None when the call is of another function."""
     held = function.value if isinstance(function, v.Static) else None
     if not callable(held) or getattr(held, "__module__", None) not in ("_heapq", "_bisect", "heapq", "bisect"):
@@ -209,7 +209,7 @@ def call(s: State, node: ast.Call, function: v.Abstract, args: Arguments, kwargs
 
 
 def _in_memory(
-    s: State, function: Any, meaning: Callable[..., Any], row: v.Row, args: Arguments, kwargs: Named
+    s: LoweringState, function: Any, meaning: Callable[..., Any], row: v.MemoryRow, args: Arguments, kwargs: Named
 ) -> v.Abstract:
     """The same of a list that has memory."""
     for x in args:

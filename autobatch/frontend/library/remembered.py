@@ -28,7 +28,7 @@ from autobatch.frontend.library import tables
 from autobatch.frontend.library.caches import Cached
 from autobatch.frontend.lowering.access import wrap
 from autobatch.frontend.lowering.calls import activate, bind_arguments, defaults_of, lookup
-from autobatch.frontend.lowering.state import MemoryChanged, State
+from autobatch.frontend.lowering.state import LoweringState, MemoryChanged
 from autobatch.frontend.memory.heap import NeedsMemory
 from autobatch.frontend.syntax.cells import note
 from autobatch.frontend.syntax.scopes import cell, shown
@@ -41,27 +41,27 @@ _LOOPS = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.Gener
 
 
 @dataclass(frozen=True)
-class Bound:
+class CacheBound:
     """How many results a cache keeps; None: all of them."""
 
     size: int | None
 
 
-def bound_of(wrapper: v.Abstract) -> Bound | None:
+def bound_of(wrapper: v.Abstract) -> CacheBound | None:
     """What `functools.cache`, `lru_cache` or `lru_cache(...)` keep; None of anything else."""
     held = wrapper.value if isinstance(wrapper, v.Static) else None
     if any(held is x for x in (functools.cache, functools.lru_cache)):
-        return Bound(None if held is functools.cache else 128)
+        return CacheBound(None if held is functools.cache else 128)
     if not isinstance(held, types.FunctionType) or held.__qualname__ != _DECORATOR:
         return None
     names = dict(zip(held.__code__.co_freevars, held.__closure__ or (), strict=True))
-    return Bound(names["maxsize"].cell_contents)
+    return CacheBound(names["maxsize"].cell_contents)
 
 
 # ---- functions inside lowered ones
 
 
-def cached(s: State, function: v.LocalFunction, bound: Bound) -> v.LocalFunction:
+def cached(s: LoweringState, function: v.LocalFunction, bound: CacheBound) -> v.LocalFunction:
     """A local function under such a decorator."""
     source, caches = function.source, s.context.memory.caches
     if bound.size == 0:
@@ -155,7 +155,7 @@ def _end(node: ast.stmt | ast.expr) -> tuple[int, int]:
 # ---- functions of modules
 
 
-def call_cached(s: State, held: Any, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]) -> v.Abstract:
+def call_cached(s: LoweringState, held: Any, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]) -> v.Abstract:
     """A call of a function of a module under such a decorator."""
     function, caches = held.__wrapped__, s.context.memory.caches
     bound = held.cache_parameters()["maxsize"]
@@ -183,7 +183,7 @@ def _name(source: FunctionSource) -> str:
     return cell("its results", f"{source.name} {source.span.line}:{source.span.column}")
 
 
-def _beginning(s: State, source: FunctionSource, name: str) -> ast.Assign:
+def _beginning(s: LoweringState, source: FunctionSource, name: str) -> ast.Assign:
     """The statement that makes the dict."""
     beginnings = s.context.memory.caches.beginnings
     if name not in beginnings:
@@ -214,7 +214,7 @@ return value
 """As `functools.lru_cache` does it: what was asked for last stands last."""
 
 
-def _with_results(s: State, source: FunctionSource, known: Cached, results: str) -> FunctionSource:
+def _with_results(s: LoweringState, source: FunctionSource, known: Cached, results: str) -> FunctionSource:
     """The text of a function with a dict of its results, in the place of its own."""
     cache, bound = s.context.memory.sources, known.bound if known.place in s.context.memory.caches.exact else None
     key = ("with results", source, bound)
@@ -279,7 +279,7 @@ def placed(made: Node, at: ast.AST) -> Node:
     return made
 
 
-def check_keys(s: State, function: v.LocalFunction, given: Sequence[v.Abstract]) -> None:
+def check_keys(s: LoweringState, function: v.LocalFunction, given: Sequence[v.Abstract]) -> None:
     """Refuse arguments that no dict can have as keys, of a function with a dict of its results."""
     if function.source.node not in s.context.memory.caches.written:
         return

@@ -16,7 +16,7 @@ from autobatch.frontend.library import tables
 from autobatch.frontend.library.joined import EMPTY
 from autobatch.frontend.lowering.joins import stored
 from autobatch.frontend.lowering.sequences import sequence
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import list_heap
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.unify import as_table, constant, is_static_set
@@ -36,16 +36,16 @@ def is_frozen(value: v.Abstract) -> bool:
     return (value.cls if isinstance(value, v.Record) else type(getattr(value, "value", None))) is frozenset
 
 
-def members(s: State, value: v.Abstract) -> v.Abstract:
+def members(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """The elements of a set as a list, for what does not depend on their order; other values as they are."""
-    if isinstance(value, v.Row) and value.heap.is_set:
+    if isinstance(value, v.MemoryRow) and value.heap.is_set:
         return list_heap.column(s, list_heap.there(s, value), 0)
     if isinstance(value, v.Record) and value.kind == "table" and value.cls in SETS:
         return tables.keys_of(value)
     return value
 
 
-def make_set(s: State, cls: type, items: Sequence[v.Abstract]) -> v.Abstract:
+def make_set(s: LoweringState, cls: type, items: Sequence[v.Abstract]) -> v.Abstract:
     """A set of elements that are known one by one."""
     made: v.Abstract = v.Static(cls())
     for x in items:
@@ -53,7 +53,7 @@ def make_set(s: State, cls: type, items: Sequence[v.Abstract]) -> v.Abstract:
     return made
 
 
-def with_member(s: State, whole: v.Abstract, x: v.Abstract) -> v.Abstract:
+def with_member(s: LoweringState, whole: v.Abstract, x: v.Abstract) -> v.Abstract:
     """A set with one more element. One of constants stays such where this is one."""
     x = constant(x)
     if isinstance(whole, v.Static) and isinstance(x, v.Static):
@@ -62,7 +62,7 @@ def with_member(s: State, whole: v.Abstract, x: v.Abstract) -> v.Abstract:
     return tables.store(s, as_table(whole), x)
 
 
-def set_of(s: State, value: v.Abstract | None, cls: type = set) -> v.Abstract:
+def set_of(s: LoweringState, value: v.Abstract | None, cls: type = set) -> v.Abstract:
     """`set(value)` or `frozenset(value)`"""
     if value is None:
         return v.Static(cls())
@@ -198,7 +198,7 @@ NAMED: dict[str, Callable[..., Any]] = {
 }
 
 
-def operate(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
+def operate(s: LoweringState, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
     """An operator of two sets, or `|` of two dicts; None for other values."""
     a, b = (list_heap.copied(s, x) if list_heap.is_dict_row(x) else x for x in (a, b))
     if function in OPERATORS and is_set(a) and is_set(b):
@@ -214,7 +214,7 @@ def _is_counter(value: v.Abstract) -> bool:
     return isinstance(value, v.Record) and value.kind == "table" and value.cls is collections.Counter
 
 
-def equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
+def equal(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
     """`a == b` where one is a table; None for other values."""
     a, b = (list_heap.copied(s, x) if list_heap.is_dict_row(x) else x for x in (a, b))
     if not (tables.is_table(a) or tables.is_table(b)):
@@ -226,7 +226,7 @@ def equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
     return v.Static(False)
 
 
-def method(s: State, name: str, receiver: v.Abstract, args: Arguments) -> v.Abstract:
+def method(s: LoweringState, name: str, receiver: v.Abstract, args: Arguments) -> v.Abstract:
     """`receiver.name(...)` of a set, which reads it."""
     receiver, args = list_heap.copied(s, receiver), [list_heap.copied(s, x) for x in args]
     if len(args) > 1 and name in ("union", "intersection", "difference"):
@@ -242,45 +242,45 @@ def method(s: State, name: str, receiver: v.Abstract, args: Arguments) -> v.Abst
 # ---- methods that change a set
 
 
-def added(s: State, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+def added(s: LoweringState, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     """`whole.add(x)`"""
     return v.Static(None), with_member(s, whole, args[0])
 
 
-def discarded(s: State, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+def discarded(s: LoweringState, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     """`whole.discard(x)`"""
     return v.Static(None), tables.dropped(s, as_table(whole), args[0])
 
 
-def removed(s: State, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+def removed(s: LoweringState, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     """`whole.remove(x)`; KeyError where it is not there."""
     left = tables.delete(s, as_table(whole), args[0])
     s.dead = s.dead or left is None
     return v.Static(None), whole if left is None else left
 
 
-def united(s: State, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+def united(s: LoweringState, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     """`whole.update(...)`"""
     for more in args:
         whole = s.call(v.Static(_union), [as_table(whole), as_table(set_of(s, more))])
     return v.Static(None), whole
 
 
-def cleared(s: State, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+def cleared(s: LoweringState, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     """`whole.clear()`"""
     return v.Static(None), v.Static(set())
 
 
-def in_place(name: str) -> Callable[[State, v.Abstract, Arguments, Named], tuple[v.Abstract, v.Abstract]]:
+def in_place(name: str) -> Callable[[LoweringState, v.Abstract, Arguments, Named], tuple[v.Abstract, v.Abstract]]:
     """The method `name_update`."""
 
-    def change(s: State, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    def change(s: LoweringState, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
         return v.Static(None), method(s, name, whole, args)
 
     return change
 
 
-CHANGES: dict[Any, Callable[[State, v.Abstract, Arguments, Named], tuple[v.Abstract, v.Abstract]]] = {
+CHANGES: dict[Any, Callable[[LoweringState, v.Abstract, Arguments, Named], tuple[v.Abstract, v.Abstract]]] = {
     set.add: added,
     set.discard: discarded,
     set.remove: removed,
@@ -295,7 +295,7 @@ CHANGES: dict[Any, Callable[[State, v.Abstract, Arguments, Named], tuple[v.Abstr
 # ---- counters and dicts with a default
 
 
-def make_counter(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def make_counter(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     """`collections.Counter(...)`"""
     made = v.Record("table", ("keys", "values"), (EMPTY, EMPTY), collections.Counter)
     for more in (*args, *([v.Record("dict", tuple(kwargs), tuple(kwargs.values()))] if kwargs else [])):
@@ -303,7 +303,7 @@ def make_counter(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     return made
 
 
-def counted(s: State, counter: v.Record, more: v.Abstract) -> v.Record:
+def counted(s: LoweringState, counter: v.Record, more: v.Abstract) -> v.Record:
     """A counter behind `counter.update(more)`"""
     more = list_heap.copied(s, more) if list_heap.is_dict_row(more) else more
     if tables.is_dict(more):
@@ -339,7 +339,7 @@ def _most_common(counter: Any) -> Any:
     return sorted(counter.items(), key=lambda pair: pair[1], reverse=True)
 
 
-def most_common(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+def most_common(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
     """`counter.most_common(n)`"""
     found = s.call(v.Static(_most_common), [receiver])
     if not args or args[0] == v.Static(None):
@@ -347,7 +347,7 @@ def most_common(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) 
     return tables.first_of(s, found, args[0])
 
 
-def total(s: State, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+def total(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
     """`counter.total()`"""
     return s.call(v.Static(_total), [receiver])
 
@@ -356,13 +356,17 @@ def _total(counter: Any) -> Any:
     return sum(counter.values())
 
 
-def counter_updated(s: State, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+def counter_updated(
+    s: LoweringState, whole: v.Abstract, args: Arguments, named: Named
+) -> tuple[v.Abstract, v.Abstract]:
     """`counter.update(more)`"""
     assert isinstance(whole, v.Record)
     return v.Static(None), counted(s, whole, args[0])
 
 
-def counter_subtracted(s: State, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+def counter_subtracted(
+    s: LoweringState, whole: v.Abstract, args: Arguments, named: Named
+) -> tuple[v.Abstract, v.Abstract]:
     """`counter.subtract(items)`"""
     return v.Static(None), s.call(v.Static(_subtracted), [whole, members(s, args[0])])
 
@@ -373,7 +377,7 @@ CHANGES |= {
 }
 
 
-def make_defaultdict(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def make_defaultdict(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     """`collections.defaultdict(factory, ...)`"""
     factory = args[0] if args else v.Static(None)
     made = v.Record("table", ("keys", "values", "factory"), (EMPTY, EMPTY, factory), collections.defaultdict)

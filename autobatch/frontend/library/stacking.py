@@ -36,7 +36,7 @@ from autobatch.frontend.lowering.numbers import operand_of, traced
 from autobatch.frontend.lowering.operators import compare_with
 from autobatch.frontend.lowering.reductions import multiplied, reduce_sequence, sum_of
 from autobatch.frontend.lowering.sequences import is_inside, item, length, sequence, sliced, zipped
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import LeafLayout, ListingLayout, name_of_type
 from autobatch.ir.ops import own
@@ -78,7 +78,9 @@ _ROWWISE = frozenset(
 )
 
 
-def stacking(s: State, function: Any, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]) -> v.Abstract | None:
+def stacking(
+    s: LoweringState, function: Any, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]
+) -> v.Abstract | None:
     """The result of a function of JAX on a list of the program; None when there is none among the arguments."""
     if function in _JOINING and args and isinstance(args[0], v.Record) and any(map(_is_list, args[0].items)):
         if function is jnp.vstack and any(_rank(x) == 1 for x in args[0].items):
@@ -114,7 +116,7 @@ def stacking(s: State, function: Any, args: Sequence[v.Abstract], kwargs: dict[s
     )
 
 
-def _mapped(s: State, args: Sequence[v.Abstract]) -> v.Abstract | None:
+def _mapped(s: LoweringState, args: Sequence[v.Abstract]) -> v.Abstract | None:
     """`jax.vmap(f)(rows)`: the function, row by row. None for any other call."""
     match args:
         case [v.Method(name=v.DEFERRED, receiver=v.Record(items=(v.Static(value=transform), given, named))), *xs]:
@@ -137,7 +139,7 @@ def _mapped(s: State, args: Sequence[v.Abstract]) -> v.Abstract | None:
             "jax.vmap() over an array whose length is data maps its rows alone", "use a comprehension and jnp.stack"
         )
 
-    def of_row(t: State, *rows: v.Abstract) -> v.Abstract:
+    def of_row(t: LoweringState, *rows: v.Abstract) -> v.Abstract:
         items = iter(rows)
         return t.call(given.items[0], [x if a is None else next(items) for a, x in zip(each, xs, strict=True)])
 
@@ -149,7 +151,7 @@ def _is_list(value: v.Abstract) -> bool:
     return isinstance(value, v.Listing) or (isinstance(value, v.Leaf) and isinstance(value.type, List))
 
 
-def stack(s: State, value: v.Abstract) -> v.Listing:
+def stack(s: LoweringState, value: v.Abstract) -> v.Listing:
     """A list of numbers or arrays of one shape as an array; so are its elements, where they are such lists."""
     found = sequence(s, value)
     assert isinstance(found, v.Lazy)
@@ -167,7 +169,7 @@ def _strong(x: Any) -> Any:
     return jax.lax.convert_element_type(x, x.dtype)
 
 
-def _stack_of(s: State, value: v.Abstract) -> v.Listing:
+def _stack_of(s: LoweringState, value: v.Abstract) -> v.Listing:
     if isinstance(value, v.Record) and value.cls is Expanded:
         s.refuse(
             "an array whose length is data is behind [None] an operand of arithmetic alone",
@@ -206,7 +208,9 @@ def _rank(value: v.Abstract) -> int:
     return np.ndim(value.value) if isinstance(value, v.Static) and hasattr(value.value, "ndim") else 0
 
 
-def _axis(s: State, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract], default: Any = None) -> tuple[Any, bool]:
+def _axis(
+    s: LoweringState, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract], default: Any = None
+) -> tuple[Any, bool]:
     """The axis, and whether it stays, with length 1."""
     axis, keep = args[0] if args else kwargs.get("axis", v.Static(default)), kwargs.get("keepdims", v.Static(False))
     if (
@@ -221,7 +225,7 @@ def _axis(s: State, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract], d
     return axis.value, bool(keep.value)
 
 
-def along(s: State, name: str, value: v.Listing, axis: Any, keep: bool) -> v.Abstract:
+def along(s: LoweringState, name: str, value: v.Listing, axis: Any, keep: bool) -> v.Abstract:
     """A function along an axis: the first one, all, or one of the rows."""
     rank = _rank(value)
     if isinstance(axis, int) and axis % rank:
@@ -257,7 +261,7 @@ def along(s: State, name: str, value: v.Listing, axis: Any, keep: bool) -> v.Abs
     return traced(s, jnp.expand_dims, made, v.Static(0 if axis is not None else tuple(range(rank))))
 
 
-def _of_first(s: State, name: str, value: v.Listing, axis: Any) -> v.Abstract:
+def _of_first(s: LoweringState, name: str, value: v.Listing, axis: Any) -> v.Abstract:
     if name in ("softmax", "logsumexp"):
         return _softmax(s, name == "softmax", value, axis)
     if name in ("var", "std"):
@@ -273,12 +277,12 @@ def _of_first(s: State, name: str, value: v.Listing, axis: Any) -> v.Abstract:
     return _reduced(s, name, value, axis)
 
 
-def _applied(s: State, function: Any, *args: v.Abstract) -> v.Abstract:
+def _applied(s: LoweringState, function: Any, *args: v.Abstract) -> v.Abstract:
     """A function that works number by number, on what a reduction gives."""
     return rowwise(s, function, args) if any(isinstance(a, v.Listing) for a in args) else traced(s, function, *args)
 
 
-def _reduced(s: State, kind: str, value: v.Listing, axis: Any) -> v.Abstract:
+def _reduced(s: LoweringState, kind: str, value: v.Listing, axis: Any) -> v.Abstract:
     """A reduction over the first axis, or over all axes."""
     if axis is not None and _is_deep(value):
         if kind == "mean":
@@ -314,7 +318,7 @@ def _of_row(name: str, axis: int, keep: bool) -> Any:
     return of_row
 
 
-def combined(s: State, function: Any, args: Sequence[v.Abstract]) -> v.Abstract:
+def combined(s: LoweringState, function: Any, args: Sequence[v.Abstract]) -> v.Abstract:
     """A function that works number by number. What is behind `[None]` alone, or with arrays of fewer axes, stays so."""
     most = max((_rank(a) for a in args if _is_expanded(a)), default=0)
     if not most or any(isinstance(a, v.Listing) and _rank(a) >= most for a in args):
@@ -328,7 +332,7 @@ def _collapsed(value: v.Abstract) -> v.Abstract:
     return value.items[0] if isinstance(value, v.Record) and value.cls is Expanded else value
 
 
-def rowwise(s: State, function: Any, args: Sequence[v.Abstract]) -> v.Listing:
+def rowwise(s: LoweringState, function: Any, args: Sequence[v.Abstract]) -> v.Listing:
     """A function that works number by number, on arrays whose length is data and on others that are broadcast along
     their last axes, as NumPy does. One behind `[None]` is combined with each row of the others."""
     expanded = any(map(_is_expanded, args))
@@ -342,7 +346,7 @@ def rowwise(s: State, function: Any, args: Sequence[v.Abstract]) -> v.Listing:
         if others or (not isinstance(a, v.Listing) and _rank(a) >= rank):
             s.refuse("an array is combined with an array whose length is data, along that axis", "use a comprehension")
 
-    def row(t: State, *rows: v.Abstract) -> v.Abstract:
+    def row(t: LoweringState, *rows: v.Abstract) -> v.Abstract:
         items = iter(rows)
         given = [next(items) if isinstance(a, v.Listing) and _rank(a) == rank else a for a in args]
         if deep:
@@ -353,7 +357,7 @@ def rowwise(s: State, function: Any, args: Sequence[v.Abstract]) -> v.Listing:
     return _each(s, whole, row)
 
 
-def _broadcast(s: State, row: v.Abstract, rank: int) -> v.Abstract:
+def _broadcast(s: LoweringState, row: v.Abstract, rank: int) -> v.Abstract:
     """An operand of a row whose first axis has a length that is data: a first axis of length one is dropped."""
     if (
         isinstance(row, v.Leaf)
@@ -365,12 +369,12 @@ def _broadcast(s: State, row: v.Abstract, rank: int) -> v.Abstract:
     return row
 
 
-def _each(s: State, stacks: Sequence[v.Listing], do: Callable[..., v.Abstract]) -> v.Listing:
+def _each(s: LoweringState, stacks: Sequence[v.Listing], do: Callable[..., v.Abstract]) -> v.Listing:
     """`do(state, *rows)` for the rows of arrays of one length."""
     found = sequence(s, zipped(s, stacks, True))
     assert isinstance(found, v.Lazy)
 
-    def body(t: State, rows: v.Abstract) -> tuple[bool, Any]:
+    def body(t: LoweringState, rows: v.Abstract) -> tuple[bool, Any]:
         assert isinstance(rows, v.Record)
         return True, lambda u: do(u, *rows.items)
 
@@ -379,7 +383,7 @@ def _each(s: State, stacks: Sequence[v.Listing], do: Callable[..., v.Abstract]) 
     return replace(made, array=True)
 
 
-def _joined(s: State, parts: Sequence[v.Abstract], axis: Any) -> v.Abstract:
+def _joined(s: LoweringState, parts: Sequence[v.Abstract], axis: Any) -> v.Abstract:
     """Arrays behind one another; along an axis of the rows, row by row."""
     stacks = [_stack_of(s, x) if _is_list(x) else x for x in parts]
     if axis == 0:
@@ -400,7 +404,7 @@ def _side_by_side(axis: int) -> Any:
     return side_by_side
 
 
-def operate(s: State, function: Any, args: Sequence[v.Abstract]) -> v.Abstract:
+def operate(s: LoweringState, function: Any, args: Sequence[v.Abstract]) -> v.Abstract:
     """An operator on such arrays."""
     if function is operator.getitem:
         return index_rows(s, args[0], args[1])
@@ -410,7 +414,7 @@ def operate(s: State, function: Any, args: Sequence[v.Abstract]) -> v.Abstract:
     return marked(combined(s, function, args), kind)
 
 
-def index_rows(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
+def index_rows(s: LoweringState, value: v.Abstract, index: v.Abstract) -> v.Abstract:
     """`rows[i]`, a row; `rows[i, j]`, a part of one; `rows[a:b]`, such an array again."""
     if isinstance(index, v.Static) and isinstance(index.value, tuple):
         index = v.Record("tuple", tuple(range(len(index.value))), tuple(map(v.Static, index.value)))
@@ -447,7 +451,7 @@ def _is_slice(value: v.Abstract) -> bool:
     return constant or (isinstance(value, v.Record) and value.cls is slice)
 
 
-def _row_at(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
+def _row_at(s: LoweringState, value: v.Abstract, index: v.Abstract) -> v.Abstract:
     """A row: out of range it fails where the array is one of NumPy, and is clamped where it is one of JAX."""
     kind, count = kind_of([value]), length(s, value)
     if kind:
@@ -473,7 +477,7 @@ def is_scalar(value: v.Abstract) -> bool:
     return isinstance(value, v.Leaf) and isinstance(value.type, Array) and value.type.is_scalar
 
 
-def matmul(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+def matmul(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     """`rows @ W`, row by row; `weights @ rows`, a sum over the rows; `rows @ others.T`, the products of all pairs;
     `rows.T @ others`, a sum of outer products."""
     turned_a, turned_b = (isinstance(x, v.Record) and is_stack(s, x) for x in (a, b))
@@ -496,7 +500,7 @@ def matmul(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
             s.refuse("this product of arrays whose length is data cannot be compiled", "use a comprehension and sum()")
 
 
-def einsum(s: State, spec: str, xs: Sequence[v.Abstract]) -> v.Abstract:
+def einsum(s: LoweringState, spec: str, xs: Sequence[v.Abstract]) -> v.Abstract:
     """`jnp.einsum`: an axis whose length is data is a loop over the rows of all operands that have it; what it is not
     in the result is summed."""
     given, arrow, out = spec.partition("->")
@@ -522,7 +526,7 @@ def einsum(s: State, spec: str, xs: Sequence[v.Abstract]) -> v.Abstract:
         )
     rest = ",".join(n[1:] if n[:1] == first else n for n in named) + "->" + out.removeprefix(first)
 
-    def of_row(t: State, *rows: v.Abstract) -> v.Abstract:
+    def of_row(t: LoweringState, *rows: v.Abstract) -> v.Abstract:
         items = iter(rows)
         return einsum(t, rest, [next(items) if n[:1] == first else x for n, x in zip(named, xs, strict=True)])
 
@@ -543,7 +547,7 @@ def _outer(x: Any, y: Any) -> Any:
     return jnp.tensordot(x, y, 0)
 
 
-def _softmax(s: State, normalised: bool, value: v.Listing, axis: Any) -> v.Abstract:
+def _softmax(s: LoweringState, normalised: bool, value: v.Listing, axis: Any) -> v.Abstract:
     """`softmax` and `logsumexp` over the first axis, or over all axes."""
     top = _applied(s, jax.lax.stop_gradient, _reduced(s, "max", value, axis))
     weights = rowwise(s, _shifted_exp, (value, top))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from autobatch.frontend.library.prelude import run
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.types import values as v
 
 Arguments = Sequence[v.Abstract]
@@ -71,7 +71,7 @@ def _from_keys(keys: Any, value: Any) -> Any:
 def _written(function: Callable[..., Any], *more: Any, names: Sequence[str] = ()) -> Callable[..., v.Abstract]:
     """A function that takes these constants behind its first argument. `names`: those that an argument may replace."""
 
-    def call(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+    def call(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
         behind: list[v.Abstract] = [v.Static(x) for x in more]
         for name, x in [*zip(names, args[1:], strict=False), *kwargs.items()]:
             if name not in names:
@@ -82,7 +82,7 @@ def _written(function: Callable[..., Any], *more: Any, names: Sequence[str] = ()
     return call
 
 
-def _merge(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _merge(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     if len(args) < 1 or kwargs:
         s.refuse("heapq.merge() takes lists alone here", "sort them together: sorted(a + b, key=...)")
     made = args[0]
@@ -91,11 +91,11 @@ def _merge(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     return made
 
 
-def _keyed(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _keyed(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return run(s, _from_keys, [*args, v.Static(None)][:2], kwargs)
 
 
-STANDARD: dict[Any, Callable[[State, Arguments, Named], v.Abstract]] = {
+STANDARD: dict[Any, Callable[[LoweringState, Arguments, Named], v.Abstract]] = {
     dict.fromkeys: _keyed,
     heapq.merge: _merge,
     math.dist: lambda s, args, kwargs: run(s, _distance, args, kwargs),

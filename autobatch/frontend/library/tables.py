@@ -28,14 +28,14 @@ from autobatch.frontend.lowering.attributes import class_list, classes_of
 from autobatch.frontend.lowering.joins import as_listing, conditional, convert, stored
 from autobatch.frontend.lowering.numbers import operand_of, present, traced
 from autobatch.frontend.lowering.sequences import length, listing_item, sequence, sliced, zipped
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import list_heap
 from autobatch.frontend.memory.heap import refused_without_memory
 from autobatch.frontend.memory.list_heap import hold
 from autobatch.frontend.memory.list_sites import is_set
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import ListingLayout, describe, is_python, layout_of
-from autobatch.frontend.types.unify import Conflict, as_table, constant, unify
+from autobatch.frontend.types.unify import LayoutConflict, as_table, constant, unify
 from autobatch.ir.core import Operand
 from autobatch.ir.ops import own
 from autobatch.ir.types import INT, Array, Ref, Tag
@@ -46,7 +46,7 @@ def is_table(value: v.Abstract) -> bool:
     return isinstance(value, v.Record) and value.kind == "table"
 
 
-def table_of(s: State, value: v.Abstract) -> v.Record | None:
+def table_of(s: LoweringState, value: v.Abstract) -> v.Record | None:
     """A dict as a table, also one of constant keys; None for other values."""
     found = expand(s, list_heap.copied(s, value) if list_heap.is_dict_row(value) else value)
     return as_table(found) if is_dict(found) else None
@@ -76,26 +76,26 @@ def values_of(table: v.Record) -> v.Abstract:
 # ---- reading
 
 
-def position(s: State, table: v.Record, key: v.Abstract) -> v.Leaf | None:
+def position(s: LoweringState, table: v.Record, key: v.Abstract) -> v.Leaf | None:
     """Where a key is, -1 where it is not there; None where it cannot be there."""
     key, keys = hashable(s, key), _listed(s, keys_of(table))
     if keys is None:
         return None
     try:
         layout = unify(keys.elem, layout_of(key))
-    except Conflict:
+    except LayoutConflict:
         return None
     lists, parts = convert(s, keys, ListingLayout(layout)), convert(s, key, layout) or [s.scalar(0)]
     return v.Leaf(s.apply(own("find"), (*lists, *parts), INT))
 
 
-def holds(s: State, table: v.Record, key: v.Abstract) -> v.Abstract:
+def holds(s: LoweringState, table: v.Record, key: v.Abstract) -> v.Abstract:
     """`key in table`"""
     found = position(s, table, key)
     return v.Static(False) if found is None else traced(s, operator.ge, found, v.Static(0))
 
 
-def load(s: State, table: v.Record, key: v.Abstract) -> v.Abstract:
+def load(s: LoweringState, table: v.Record, key: v.Abstract) -> v.Abstract:
     """`table[key]`; KeyError where it is not there."""
     if table.cls is Counter:
         return get(s, table, key, v.Static(0))
@@ -106,7 +106,7 @@ def load(s: State, table: v.Record, key: v.Abstract) -> v.Abstract:
     return _value_at(s, table, found)
 
 
-def check_found(s: State, found: v.Leaf | None, key: v.Abstract) -> bool:
+def check_found(s: LoweringState, found: v.Leaf | None, key: v.Abstract) -> bool:
     """KeyError where a key is not there. False where that is always so."""
     there = s.scalar(False) if found is None else traced(s, operator.ge, found, v.Static(0)).operand
     s.check(there, "KeyError", *_shown(key))
@@ -114,7 +114,7 @@ def check_found(s: State, found: v.Leaf | None, key: v.Abstract) -> bool:
     return found is not None
 
 
-def get(s: State, table: v.Record, key: v.Abstract, default: v.Abstract) -> v.Abstract:
+def get(s: LoweringState, table: v.Record, key: v.Abstract, default: v.Abstract) -> v.Abstract:
     """`table.get(key, default)`"""
     found = position(s, table, key)
     if found is None:
@@ -130,14 +130,16 @@ def has_default(value: v.Abstract) -> bool:
     return value.get("factory") != v.Static(None)
 
 
-def get_or_make(s: State, table: v.Record, key: v.Abstract) -> v.Abstract:
+def get_or_make(s: LoweringState, table: v.Record, key: v.Abstract) -> v.Abstract:
     """`table[key]` of a `defaultdict`, without the key in it."""
     factory = table.get("factory")
     assert factory is not None
     return get_else(s, table, key, lambda t: made(t, factory))
 
 
-def get_else(s: State, table: v.Record, key: v.Abstract, default: Callable[[State], v.Abstract]) -> v.Abstract:
+def get_else(
+    s: LoweringState, table: v.Record, key: v.Abstract, default: Callable[[LoweringState], v.Abstract]
+) -> v.Abstract:
     """`table[key]`, or what is made where the key is not there."""
     found = position(s, table, key)
     if found is None:
@@ -146,7 +148,7 @@ def get_else(s: State, table: v.Record, key: v.Abstract, default: Callable[[Stat
     return conditional(s, there, lambda t: _value_at(t, table, found), default)
 
 
-def made(s: State, factory: v.Abstract) -> v.Abstract:
+def made(s: LoweringState, factory: v.Abstract) -> v.Abstract:
     """A new value of a `defaultdict`."""
     value = s.call(factory, [])
     site: object = (
@@ -157,12 +159,12 @@ def made(s: State, factory: v.Abstract) -> v.Abstract:
     return hold(s, s.context.rules.made_by(s, value, site))
 
 
-def first_of(s: State, items: v.Abstract, count: v.Abstract) -> v.Abstract:
+def first_of(s: LoweringState, items: v.Abstract, count: v.Abstract) -> v.Abstract:
     """The first elements of a list."""
     return s.context.rules.materialise(s, sliced(s, items, [v.Static(None), count, v.Static(None)]))
 
 
-def _value_at(s: State, table: v.Record, place: v.Leaf) -> v.Abstract:
+def _value_at(s: LoweringState, table: v.Record, place: v.Leaf) -> v.Abstract:
     values = _listed(s, values_of(table))
     assert values is not None
     return listing_item(s, values, place)
@@ -181,7 +183,7 @@ def _shown(key: v.Abstract) -> tuple[str, list[Operand]]:
 # ---- changing
 
 
-def with_item(s: State, table: v.Record, key: v.Abstract, value: v.Abstract) -> v.Record:
+def with_item(s: LoweringState, table: v.Record, key: v.Abstract, value: v.Abstract) -> v.Record:
     """The dict with `table[key] = value`. One of constant keys stays such where this is one."""
     key = constant(key)
     if table.kind != "dict" or not isinstance(key, v.Static):
@@ -191,12 +193,12 @@ def with_item(s: State, table: v.Record, key: v.Abstract, value: v.Abstract) -> 
     return v.Record("dict", tuple(known), tuple(known.values()))
 
 
-def of_pairs(s: State, pairs: v.Abstract) -> v.Record:
+def of_pairs(s: LoweringState, pairs: v.Abstract) -> v.Record:
     """The dict that pairs of keys and values are."""
     return updated(s, v.Record("dict", (), ()), pairs)
 
 
-def updated(s: State, table: v.Record, more: v.Abstract) -> v.Record:
+def updated(s: LoweringState, table: v.Record, more: v.Abstract) -> v.Record:
     """The dict with the items of another one, or of a sequence of pairs."""
     more = list_heap.copied(s, more) if list_heap.is_dict_row(more) else more
     found = expand(s, more)
@@ -215,7 +217,7 @@ def updated(s: State, table: v.Record, more: v.Abstract) -> v.Record:
     return made
 
 
-def pairs_of(s: State, table: v.Record) -> v.Abstract:
+def pairs_of(s: LoweringState, table: v.Record) -> v.Abstract:
     """The pairs of keys and values of a dict; of a set, the values are constants."""
     if table.kind == "table" and table.cls is set:
         found = sequence(s, table.items[0])
@@ -237,14 +239,14 @@ def _all_stored(table: Any, pairs: Any) -> Any:
     return made
 
 
-def _pair(s: State, value: v.Abstract) -> tuple[v.Abstract, v.Abstract]:
+def _pair(s: LoweringState, value: v.Abstract) -> tuple[v.Abstract, v.Abstract]:
     found = sequence(s, value)
     if not isinstance(found, v.Record) or len(found.items) != 2:
         s.refuse("a dict is made of pairs", "give a key and a value for each item")
     return found.items[0], found.items[1]
 
 
-def store(s: State, table: v.Record, key: v.Abstract, value: v.Abstract | None = None) -> v.Record:
+def store(s: LoweringState, table: v.Record, key: v.Abstract, value: v.Abstract | None = None) -> v.Record:
     """The table with `table[key] = value`; of a set, with a key."""
     found = position(s, table, key)
     place = _place(s, table, found)
@@ -253,7 +255,7 @@ def store(s: State, table: v.Record, key: v.Abstract, value: v.Abstract | None =
     return v.Record("table", table.keys, (*items, *table.items[len(items) :]), table.cls)
 
 
-def _place(s: State, table: v.Record, found: v.Leaf | None) -> v.Abstract:
+def _place(s: LoweringState, table: v.Record, found: v.Leaf | None) -> v.Abstract:
     """The place of a key, or the one behind all others."""
     count = length(s, keys_of(table))
     return count if found is None else traced(s, _or_behind, found, count)
@@ -263,14 +265,14 @@ def _or_behind(found: Any, count: Any) -> Any:
     return jnp.where(found < 0, count, found)
 
 
-def put(s: State, items: v.Abstract, place: v.Abstract, element: v.Abstract, what: str) -> v.Listing:
+def put(s: LoweringState, items: v.Abstract, place: v.Abstract, element: v.Abstract, what: str) -> v.Listing:
     """A list with an element at a place, or behind it."""
     known = _listed(s, items)
     if known is None:
         return as_listing(s, v.Record("list", (0,), (element,)))
     try:
         layout = unify(known.elem, layout_of(element))
-    except Conflict as conflict:
+    except LayoutConflict as conflict:
         raise TypeConflictError(
             f"the {what} have different types: {conflict}", s.span, f"give all {what} one type"
         ) from None
@@ -283,7 +285,7 @@ def put(s: State, items: v.Abstract, place: v.Abstract, element: v.Abstract, wha
     return result
 
 
-def without(s: State, table: v.Record, place: v.Abstract) -> v.Record:
+def without(s: LoweringState, table: v.Record, place: v.Abstract) -> v.Record:
     """The table without the key at a place."""
     behind = traced(s, operator.add, place, v.Static(1))
     none = v.Static(None)
@@ -297,7 +299,7 @@ def without(s: State, table: v.Record, place: v.Abstract) -> v.Record:
     return v.Record("table", table.keys, (*map(cut, table.items[:lists]), *table.items[lists:]), table.cls)
 
 
-def delete(s: State, table: v.Record, key: v.Abstract) -> v.Record | None:
+def delete(s: LoweringState, table: v.Record, key: v.Abstract) -> v.Record | None:
     """The table without a key; KeyError where it is not there, None where it cannot be."""
     found = position(s, table, key)
     there = s.scalar(False) if found is None else traced(s, operator.ge, found, v.Static(0)).operand
@@ -305,7 +307,9 @@ def delete(s: State, table: v.Record, key: v.Abstract) -> v.Record | None:
     return None if found is None else without(s, table, found)
 
 
-def popped(s: State, table: v.Record, key: v.Abstract, default: v.Abstract | None) -> tuple[v.Abstract, v.Abstract]:
+def popped(
+    s: LoweringState, table: v.Record, key: v.Abstract, default: v.Abstract | None
+) -> tuple[v.Abstract, v.Abstract]:
     """`table.pop(key, default)`, and the table without the key."""
     found = position(s, table, key)
     if default is None or found is None:
@@ -314,13 +318,13 @@ def popped(s: State, table: v.Record, key: v.Abstract, default: v.Abstract | Non
     return get(s, table, key, default), without(s, table, _place(s, table, found))
 
 
-def dropped(s: State, table: v.Record, key: v.Abstract) -> v.Record:
+def dropped(s: LoweringState, table: v.Record, key: v.Abstract) -> v.Record:
     """The table without a key, which need not be there."""
     found = position(s, table, key)
     return table if found is None else without(s, table, _place(s, table, found))
 
 
-def last_popped(s: State, table: v.Record) -> tuple[v.Abstract, v.Abstract]:
+def last_popped(s: LoweringState, table: v.Record) -> tuple[v.Abstract, v.Abstract]:
     """`table.popitem()`, and the table without the last key."""
     last = traced(s, _last, length(s, keys_of(table)))
     s.check(traced(s, operator.ge, last, v.Static(0)).operand, "KeyError", "'popitem(): dictionary is empty'")
@@ -336,7 +340,7 @@ def _last(count: Any) -> Any:
 # ---- keys
 
 
-def hashable(s: State, key: v.Abstract) -> v.Abstract:
+def hashable(s: LoweringState, key: v.Abstract) -> v.Abstract:
     """A key; refused where Python has no hash of it."""
     if isinstance(key, v.Optional) and not key.unset:
         inner = key.value
@@ -357,7 +361,7 @@ def hashable(s: State, key: v.Abstract) -> v.Abstract:
             found = class_list(s, type)
             _refuse_hashes(s, [found[k].cls for k in sorted(classes_of(s, key))])
             return key
-        case v.Row(heap=heap):
+        case v.MemoryRow(heap=heap):
             _refuse_hashes(s, list(heap.members))
             return key
         case v.Record(kind="object", keys=keys, items=items, cls=cls) if _has_hash_of_fields(cls):
@@ -377,7 +381,7 @@ def hashable(s: State, key: v.Abstract) -> v.Abstract:
             _refuse_key(s, f"{describe(layout_of(stored(s, key)))} has no hash")
 
 
-def _refuse_hashes(s: State, classes: Sequence[type | None]) -> None:
+def _refuse_hashes(s: LoweringState, classes: Sequence[type | None]) -> None:
     """Refuse objects as keys, but for those that are keys by identity."""
     for cls in classes:
         if cls is None or _is_identity(cls):
@@ -401,11 +405,11 @@ def _has_hash_of_fields(cls: type | None) -> bool:
     return isinstance(made, types.FunctionType) and made.__code__.co_filename == "<string>"
 
 
-def _refuse_key(s: State, why: str, cure: str = "use numbers, strings, or tuples of them") -> NoReturn:
+def _refuse_key(s: LoweringState, why: str, cure: str = "use numbers, strings, or tuples of them") -> NoReturn:
     s.refuse(f"this cannot be a key of a dict or set: {why}", cure)
 
 
-def _listed(s: State, items: v.Abstract) -> v.Listing | None:
+def _listed(s: LoweringState, items: v.Abstract) -> v.Listing | None:
     """A list of keys or values as one of the program; None for an empty one."""
     if isinstance(items, v.Record):
         return as_listing(s, items) if items.items else None

@@ -17,7 +17,7 @@ from jax import lax
 from autobatch.frontend.lowering.access import expand
 from autobatch.frontend.lowering.folding import fold
 from autobatch.frontend.lowering.numbers import integer, present, traced
-from autobatch.frontend.lowering.state import Impure, State
+from autobatch.frontend.lowering.state import Impure, LoweringState
 from autobatch.frontend.types import values as v
 from autobatch.ir import jax_compat, texts
 from autobatch.ir.ops import own
@@ -31,7 +31,7 @@ def is_text(value: v.Abstract) -> bool:
     return isinstance(value, v.Leaf) and value.type == STR
 
 
-def text(s: State, function: str, *args: v.Abstract) -> v.Abstract:
+def text(s: LoweringState, function: str, *args: v.Abstract) -> v.Abstract:
     """A function of strings, whole numbers and constants."""
     fixed: list[Any] = []
     operands = []
@@ -72,7 +72,7 @@ def method_of(function: Any) -> str | None:
     return None
 
 
-def call_method(s: State, name: str, receiver: v.Abstract, args: Sequence[v.Abstract]) -> v.Abstract:
+def call_method(s: LoweringState, name: str, receiver: v.Abstract, args: Sequence[v.Abstract]) -> v.Abstract:
     """`receiver.name(*args)`"""
     args = [_written_out(x) for x in args]
     if name in ("split", "rsplit", "splitlines"):
@@ -93,7 +93,7 @@ def call_method(s: State, name: str, receiver: v.Abstract, args: Sequence[v.Abst
     return text(s, name, receiver, *args)
 
 
-def as_float(s: State, value: v.Abstract) -> v.Abstract:
+def as_float(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """`float(value)`; what the host hands over are whole numbers."""
     return traced(s, _of_bits, text(s, "float_bits", value))
 
@@ -113,7 +113,7 @@ def _written_out(value: v.Abstract) -> v.Abstract:
 PERCENT = re.compile(r"%(?P<flags>[-0+ ]*)(?P<width>[0-9]*)(?P<kind>[sdir%])")
 
 
-def percent(s: State, form: str, value: v.Abstract) -> v.Abstract:
+def percent(s: LoweringState, form: str, value: v.Abstract) -> v.Abstract:
     """`form % value`, as a format by `{}`."""
     values = value.items if isinstance(value, v.Record) and value.kind == "tuple" else (value,)
     made, at, used = "", 0, 0
@@ -138,23 +138,23 @@ def percent(s: State, form: str, value: v.Abstract) -> v.Abstract:
     return text(s, "format", v.Static(made), *values)
 
 
-def _doubled(s: State, plain: str) -> str:
+def _doubled(s: LoweringState, plain: str) -> str:
     if "%" in plain:
         s.refuse("this format cannot be compiled", "write an f-string")
     return plain.replace("{", "{{").replace("}", "}}")
 
 
-def characters(s: State, value: v.Abstract) -> v.Lazy:
+def characters(s: LoweringState, value: v.Abstract) -> v.Lazy:
     """A string as the sequence of its characters."""
     return v.Lazy(text(s, "__len__", value), lambda t, i: text(t, "__getitem__", value, i))
 
 
-def part(s: State, value: v.Abstract, bounds: Sequence[v.Abstract]) -> v.Abstract:
+def part(s: LoweringState, value: v.Abstract, bounds: Sequence[v.Abstract]) -> v.Abstract:
     """`value[start:stop:step]`"""
     return text(s, "part", value, *bounds)
 
 
-def formatted(s: State, node: ast.JoinedStr) -> v.Abstract:
+def formatted(s: LoweringState, node: ast.JoinedStr) -> v.Abstract:
     """An f-string of strings and whole numbers."""
     form, parts = "", []
     for piece in node.values:
@@ -168,7 +168,7 @@ def formatted(s: State, node: ast.JoinedStr) -> v.Abstract:
         conversion = f"!{chr(piece.conversion)}" if piece.conversion > 0 else ""
         form += "{" + conversion + (f":{spec.value}" if spec.value else "") + "}"
         value = s.evaluate(piece.value)
-        is_own = isinstance(value, v.Row) or (isinstance(value, v.Record) and value.kind == "object")
+        is_own = isinstance(value, v.MemoryRow) or (isinstance(value, v.Record) and value.kind == "object")
         is_own = is_own or (isinstance(value, v.Leaf) and isinstance(value.type, Ref))
         parts.append(s.call(v.Static(str), [value]) if is_own and conversion in ("", "!s") else value)
     return text(s, "format", v.Static(form), *parts)

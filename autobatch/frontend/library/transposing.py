@@ -16,14 +16,14 @@ from autobatch.frontend.lowering.numbers import operand_of, present, traced
 from autobatch.frontend.lowering.reductions import extreme
 from autobatch.frontend.lowering.selection import select
 from autobatch.frontend.lowering.sequences import item, length, sequence
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory.list_heap import copied
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import RecordLayout
 from autobatch.ir.types import Ref
 
 
-def transposed(s: State, found: v.Lazy) -> v.Abstract:
+def transposed(s: LoweringState, found: v.Lazy) -> v.Abstract:
     """The columns of rows: tuples of one length, or lists, of which the shortest tells how many columns there are."""
     rows = collect(s, found, lambda t, x: (True, lambda u: _row(u, x)))
     if isinstance(rows, v.Record):
@@ -37,7 +37,7 @@ def transposed(s: State, found: v.Lazy) -> v.Abstract:
     return v.Lazy(count, lambda t, i: v.Lazy(whole.length, lambda u, j: item(u, whole.item(u, j), i), is_tuple=True))
 
 
-def _row(s: State, value: v.Abstract) -> v.Abstract:
+def _row(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """A row; a tuple of the examples as its fields."""
     value = present(s, value)
     if isinstance(value, v.Leaf) and isinstance(value.type, Ref):
@@ -45,11 +45,11 @@ def _row(s: State, value: v.Abstract) -> v.Abstract:
     return stored(s, copied(s, value))
 
 
-def _of_tuples(s: State, rows: v.Listing, row: RecordLayout) -> v.Abstract:
+def _of_tuples(s: LoweringState, rows: v.Listing, row: RecordLayout) -> v.Abstract:
     made = columns(s, rows, len(row.items))
     count = traced(s, _where_some, length(s, rows), v.Static(len(made)))
 
-    def column(t: State, index: v.Abstract) -> v.Abstract:
+    def column(t: LoweringState, index: v.Abstract) -> v.Abstract:
         return made[index.value] if isinstance(index, v.Static) else select(t, operand_of(t, index), made)
 
     return v.Lazy(count, column)

@@ -8,13 +8,13 @@ from typing import Any
 
 from autobatch.data.libraries import is_graph_class, is_row_matrix, is_sparse_class
 from autobatch.frontend.library import graphs, sparse
-from autobatch.frontend.lowering.state import MemoryChanged, State
+from autobatch.frontend.lowering.state import LoweringState, MemoryChanged
 from autobatch.frontend.syntax.sources import COMPILED
 from autobatch.frontend.types import values as v
 from autobatch.ir.types import Ref
 
 
-def viewed(s: State, value: v.Abstract) -> v.Abstract:
+def viewed(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """A graph or sparse matrix of the examples as the object that the compiler takes it for; other values as they
     are."""
     if not isinstance(value, v.Leaf) or not isinstance(value.type, Ref):
@@ -28,7 +28,7 @@ def viewed(s: State, value: v.Abstract) -> v.Abstract:
     return value
 
 
-def nodes_of(s: State, value: v.Abstract) -> v.Leaf | None:
+def nodes_of(s: LoweringState, value: v.Abstract) -> v.Leaf | None:
     """The graph whose nodes a view runs over, where all graphs number theirs; None for other values."""
     if not isinstance(value, v.Record) or value.cls not in _OF_NODES:
         return None
@@ -41,7 +41,7 @@ def nodes_of(s: State, value: v.Abstract) -> v.Leaf | None:
 _OF_NODES = (graphs.Graph, graphs.Nodes, graphs.ByNode, graphs.Adjacency)
 
 
-def graph_of_nodes(s: State, source: ast.expr) -> v.Abstract | None:
+def graph_of_nodes(s: LoweringState, source: ast.expr) -> v.Abstract | None:
     """The graph over whose nodes `for` goes, in `g`, `g.nodes`, `h` by nodes, and `nodes()`, `keys()`, `items()` and
     `data()` of these; None for others. Evaluates what stands before such a method."""
     match source:
@@ -57,19 +57,19 @@ def graph_of_nodes(s: State, source: ast.expr) -> v.Abstract | None:
     return value.items[0]
 
 
-def by_nodes_of(s: State, graph: v.Abstract, values: v.Abstract, site: ast.AST) -> v.Record:
+def by_nodes_of(s: LoweringState, graph: v.Abstract, values: v.Abstract, site: ast.AST) -> v.Record:
     """A dict that has a value for each node of a graph, and that `site` has made: a comprehension or a loop."""
     made = v.Record("object", ("raw", "each"), (graph, values), graphs.ByNode)
     s.context.sites.made(made, site)
     return made
 
 
-def is_plain(s: State, site: ast.AST) -> bool:
+def is_plain(s: LoweringState, site: ast.AST) -> bool:
     """Is what an expression or loop makes, or may make, for each node of a graph a dict like others?"""
     return site in s.context.memory.plain
 
 
-def make_plain(s: State, value: v.Abstract) -> None:
+def make_plain(s: LoweringState, value: v.Abstract) -> None:
     """Where a dict by nodes is used as only other dicts can be: let it be one, from where it is made."""
     if not isinstance(value, v.Record) or value.cls is not graphs.ByNode:
         return
@@ -88,7 +88,7 @@ def is_set_whole(value: v.Abstract | None, graph: v.Abstract | None) -> bool:
     return value.cls is graphs.ByNode and value.items[0] == graph
 
 
-def refuse_view(s: State, value: v.Record) -> None:
+def refuse_view(s: LoweringState, value: v.Record) -> None:
     """Refuse to return what stands for a view."""
     if value.cls is graphs.ByNode:
         make_plain(s, value)
@@ -97,7 +97,7 @@ def refuse_view(s: State, value: v.Record) -> None:
         s.refuse("a view of a graph cannot be returned", "return numbers, or lists of them")
 
 
-def refuse_unknown(s: State, value: v.Record, name: str) -> None:
+def refuse_unknown(s: LoweringState, value: v.Record, name: str) -> None:
     """Refuse what networkx or scipy has, and this compiler does not."""
     if value.cls is graphs.ByNode and not hasattr(value.cls, name) and name not in value.keys:
         make_plain(s, value)
@@ -107,10 +107,12 @@ def refuse_unknown(s: State, value: v.Record, name: str) -> None:
         s.refuse(f"{name!r} of a scipy sparse matrix cannot be compiled", "compute it before packing, or use its data")
 
 
-Field = Callable[[State, v.Leaf, str], v.Abstract]
+Field = Callable[[LoweringState, v.Leaf, str], v.Abstract]
 
 
-def packed_field(s: State, function: Any, args: Sequence[v.Abstract], load: Field, there: Field) -> v.Abstract | None:
+def packed_field(
+    s: LoweringState, function: Any, args: Sequence[v.Abstract], load: Field, there: Field
+) -> v.Abstract | None:
     """`graphs.field(raw, name)` and the like; None for other functions."""
     if function not in (graphs.field, graphs.has_field, graphs.unsupported):
         return None

@@ -15,7 +15,7 @@ import numpy as np
 
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.lowering.key_order import run_over
-from autobatch.frontend.lowering.state import Context, Ended, FreeVariable, State
+from autobatch.frontend.lowering.state import Context, Ended, FreeVariable, LoweringState
 from autobatch.frontend.syntax.scopes import shown
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.statics import (
@@ -34,7 +34,7 @@ from autobatch.ir.template import Input, is_numpy
 from autobatch.source import Span
 
 
-def wrap(context: Context, value: Any, origin: v.Origin | None = None) -> v.Abstract:
+def wrap(context: Context, value: Any, origin: v.FreeOrigin | None = None) -> v.Abstract:
     """The abstract value of a Python object. With `origin` it is a free variable, and is noted."""
     if isinstance(value, Input):
         return context.inputs[value.index] if not value.shared else _shared(context, value)
@@ -52,7 +52,7 @@ def wrap(context: Context, value: Any, origin: v.Origin | None = None) -> v.Abst
     return v.Static(value, origin)
 
 
-def _is_own_name(origin: v.Origin, value: Any) -> bool:
+def _is_own_name(origin: v.FreeOrigin, value: Any) -> bool:
     """Is it a function of Python's under the name that it has there (`len`, `math.sqrt`)?"""
     step = origin.path[-1] if origin.path else ("attribute", origin.name)
     return isinstance(value, types.BuiltinFunctionType) and step == ("attribute", value.__name__)
@@ -62,7 +62,7 @@ def _shared(context: Context, leaf: Input) -> v.Leaf:
     return v.Leaf(context.shared[leaf.index], numpy=leaf.numpy)
 
 
-def note(context: Context, origin: v.Origin, value: Any, shared: int | None = None) -> None:
+def note(context: Context, origin: v.FreeOrigin, value: Any, shared: int | None = None) -> None:
     """Remember that a free variable was read."""
     key = (id(origin.owner), origin.name, origin.path)
     context.keep(origin.owner)
@@ -76,7 +76,7 @@ def note_contents(context: Context, value: v.Static) -> None:
         note(context, value.origin.child(CONTENTS), contents(value.value))
 
 
-def hidden(context: Context, array: Any, origin: v.Origin) -> Operand:
+def hidden(context: Context, array: Any, origin: v.FreeOrigin) -> Operand:
     """The shared value that an array in a free variable is."""
     key = (id(origin.owner), origin.name, origin.path)
     known = context.free.get(key)
@@ -107,7 +107,7 @@ def take_apart(context: Context, value: Any, part: Callable[[Context, Any], v.Ab
     return v.Record(kind, keys, tuple(part(context, x) for _, x in pairs), type(value))
 
 
-def expand(s: State, value: v.Abstract, ordered: bool = True) -> v.Abstract:
+def expand(s: LoweringState, value: v.Abstract, ordered: bool = True) -> v.Abstract:
     """A static tuple, list, dict or NamedTuple as a record of its elements; other values as they are. `ordered`: of a
     dict, not only single keys are looked up."""
     if ordered:
@@ -124,7 +124,7 @@ def expand(s: State, value: v.Abstract, ordered: bool = True) -> v.Abstract:
     return v.Record(kind, keys_of(value.value), items, type(value.value) if kind == "namedtuple" else None)
 
 
-def enclosing_value(s: State, name: str) -> v.Abstract | None:
+def enclosing_value(s: LoweringState, name: str) -> v.Abstract | None:
     """The value of a variable of an enclosing function, or of a closure; None when there is none."""
     bound = s.env.get(name)
     if bound is not None:
@@ -139,7 +139,7 @@ def enclosing_value(s: State, name: str) -> v.Abstract | None:
         held = cell.cell_contents
     except ValueError:
         return None
-    return wrap(s.context, held, v.Origin(owner, name))
+    return wrap(s.context, held, v.FreeOrigin(owner, name))
 
 
 def unset(name: str, span: Span) -> UnsupportedError:
@@ -150,7 +150,7 @@ def unset(name: str, span: Span) -> UnsupportedError:
     )
 
 
-def variable(s: State, name: str) -> v.Abstract:
+def variable(s: LoweringState, name: str) -> v.Abstract:
     """The value of a name, by Python's rules: local, enclosing, global, builtin."""
     bound = s.env.get(name)
     if bound is not None and not isinstance(bound.value, v.Unset):
@@ -166,7 +166,7 @@ def variable(s: State, name: str) -> v.Abstract:
         return found
     source = s.frame.source
     if name in source.globals:
-        return wrap(s.context, source.globals[name], v.Origin(s.frame.owner, name))
+        return wrap(s.context, source.globals[name], v.FreeOrigin(s.frame.owner, name))
     if hasattr(builtins, name):
         return v.Static(getattr(builtins, name))
     s.refuse(f"the name {name!r} is not defined", "check the spelling, or import it")

@@ -24,7 +24,7 @@ from autobatch.frontend.lowering.carrying import aliases_of
 from autobatch.frontend.lowering.comprehensions import make_map
 from autobatch.frontend.lowering.joins import stored
 from autobatch.frontend.lowering.sequences import length
-from autobatch.frontend.lowering.state import Ended, State
+from autobatch.frontend.lowering.state import Ended, LoweringState
 from autobatch.frontend.memory.list_heap import hold
 from autobatch.frontend.memory.rebinding import rebind
 from autobatch.frontend.syntax.sources import changed, nodes_in, stores
@@ -48,7 +48,7 @@ def appended_lists(body: Sequence[ast.stmt], key: str | None = None) -> list[str
     return lists
 
 
-def reads_alias(s: State, node: ast.For, lists: Sequence[str]) -> bool:
+def reads_alias(s: LoweringState, node: ast.For, lists: Sequence[str]) -> bool:
     """May a turn read a list that it appends to by another name, or in a function that it calls?"""
     if not s.frame.source.named_inside.isdisjoint(lists):
         return True
@@ -84,7 +84,7 @@ def _shape(body: Sequence[ast.stmt]) -> _Shape:
     return _Shape((), None, tuple(body))
 
 
-def appended_list(s: State, node: ast.For, found: v.Lazy) -> bool:
+def appended_list(s: LoweringState, node: ast.For, found: v.Lazy) -> bool:
     """Lower the loop as a `Map` if its turns append to lists and hand on nothing else."""
     shape = _over_nodes(s, node, _shape(node.body))
     lists = appended_lists(shape.inside, shape.key)
@@ -107,7 +107,7 @@ def appended_list(s: State, node: ast.For, found: v.Lazy) -> bool:
     return _lower(s, node, found, lists, shape)
 
 
-def _over_nodes(s: State, node: ast.For, shape: _Shape) -> _Shape:
+def _over_nodes(s: LoweringState, node: ast.For, shape: _Shape) -> _Shape:
     """The shape of a loop over the nodes of a graph that sets items by node in every turn; others as they are."""
     key = node.target.elts[0] if isinstance(node.target, ast.Tuple) and node.target.elts else node.target
     if is_plain(s, node) or shape.test is not None or not isinstance(key, ast.Name) or key.id in changed(*shape.inside):
@@ -123,18 +123,18 @@ def is_built_list(value: v.Abstract | None) -> bool:
     return isinstance(value, v.Listing) or (isinstance(value, v.Record) and value.kind == "list")
 
 
-def _lower(s: State, node: ast.For, found: v.Lazy, lists: Sequence[str], shape: _Shape) -> bool:
+def _lower(s: LoweringState, node: ast.For, found: v.Lazy, lists: Sequence[str], shape: _Shape) -> bool:
     before = [s.env[n].value if n in s.env else None for n in lists]
     by_node = shape.set_by_node() if shape.graph is not None else frozenset[str]()
     for name, old in zip(lists, before, strict=True):
         if not (is_set_whole(old, shape.graph) if name in by_node else is_built_list(old)):
             return False
 
-    def element(t: State) -> v.Abstract:
+    def element(t: LoweringState) -> v.Abstract:
         made = run_turn(t, shape.inside, shape.key)
         return v.Record("tuple", tuple(range(len(lists))), tuple(made[n] for n in lists))
 
-    def body(t: State, x: v.Abstract) -> tuple[bool | Operand, Callable[[State], v.Abstract]]:
+    def body(t: LoweringState, x: v.Abstract) -> tuple[bool | Operand, Callable[[LoweringState], v.Abstract]]:
         assign(t, node.target, x)
         run_turn(t, shape.before)
         return True if shape.test is None else condition(t, shape.test), element
@@ -149,7 +149,7 @@ def _lower(s: State, node: ast.For, found: v.Lazy, lists: Sequence[str], shape: 
     return True
 
 
-def run_turn(s: State, body: Sequence[ast.stmt], key: str | None = None) -> dict[str, v.Abstract]:
+def run_turn(s: LoweringState, body: Sequence[ast.stmt], key: str | None = None) -> dict[str, v.Abstract]:
     """Run the statements of a turn; what they append, or set as the item of `key`, is kept aside, by the name of the
     list or dict."""
     made: dict[str, v.Abstract] = {}
@@ -165,7 +165,7 @@ def run_turn(s: State, body: Sequence[ast.stmt], key: str | None = None) -> dict
     return made
 
 
-def columns(s: State, value: v.Abstract, count: int) -> list[v.Abstract]:
+def columns(s: LoweringState, value: v.Abstract, count: int) -> list[v.Abstract]:
     """A list of tuples as a tuple of lists."""
     if isinstance(value, v.Record):
         return [v.Record("list", (), ()) for _ in range(count)]
@@ -175,7 +175,7 @@ def columns(s: State, value: v.Abstract, count: int) -> list[v.Abstract]:
     return [_column(s, value, k, rest) for k in value.elem.items]
 
 
-def _column(s: State, rows: v.Listing, layout: Layout, rest: Iterator[Operand]) -> v.Abstract:
+def _column(s: LoweringState, rows: v.Listing, layout: Layout, rest: Iterator[Operand]) -> v.Abstract:
     """One position of all rows; what is the same constant in all of them has no list there."""
     lists = tuple(next(rest) for _ in leaf_types(layout))
     if lists:

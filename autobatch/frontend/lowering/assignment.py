@@ -21,7 +21,7 @@ from autobatch.frontend.lowering.joins import as_listing, conditional
 from autobatch.frontend.lowering.numbers import operand_of, present, traced
 from autobatch.frontend.lowering.operators import BINARY, apply_binary, augmented
 from autobatch.frontend.lowering.sequences import arithmetic, clipped, in_range, length, sequence, sliced
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import array_stores, dict_heap, heaps, list_changes, list_heap
 from autobatch.frontend.memory.heap import refused_without_memory
 from autobatch.frontend.memory.identity import containers
@@ -32,7 +32,7 @@ from autobatch.frontend.types.unify import as_table, constant
 from autobatch.ir.types import Array
 
 
-def assign(s: State, target: ast.expr, value: v.Abstract) -> None:
+def assign(s: LoweringState, target: ast.expr, value: v.Abstract) -> None:
     """Bind a target to a value."""
     with s.at(target):
         list_heap.refuse_view(s, value)
@@ -61,7 +61,7 @@ def assign(s: State, target: ast.expr, value: v.Abstract) -> None:
                 s.refuse("this cannot be assigned to", "assign to a variable")
 
 
-def _refuse_itself(s: State, made: v.Record, value: v.Abstract) -> None:
+def _refuse_itself(s: LoweringState, made: v.Record, value: v.Abstract) -> None:
     """`self.parent = self` while an object is made: as a value it cannot be a part of itself, as a row it can."""
     if any(x is made for x in containers(value)):
         assert made.cls is not None
@@ -70,11 +70,11 @@ def _refuse_itself(s: State, made: v.Record, value: v.Abstract) -> None:
         raise refused_without_memory(classes, words, s.span, "let the field be None, and set it behind the call")
 
 
-def _set_attribute(s: State, holder: ast.expr, held: v.Abstract, name: str, value: v.Abstract) -> None:
+def _set_attribute(s: LoweringState, holder: ast.expr, held: v.Abstract, name: str, value: v.Abstract) -> None:
     """`holder.name = value`, where the holder is not a value that a variable holds."""
     hold(s, value)
     held = present(s, held)
-    if isinstance(held, v.Row):
+    if isinstance(held, v.MemoryRow):
         setter = _setter(heaps.class_of(s, held), name)
         there = heaps.there(s, held, f"'NoneType' object has no attribute {name!r}")
         if setter is not None:
@@ -98,7 +98,7 @@ _NOT_SET = "attributes cannot be assigned: objects of the examples and of the fu
 _BUILD = "build a new object, e.g. with dataclasses.replace"
 
 
-def _is_built(s: State, name: str, attribute: str) -> bool:
+def _is_built(s: LoweringState, name: str, attribute: str) -> bool:
     """Is it an object that this function has built, with an attribute that may be set?"""
     bound = s.env.get(name)
     if bound is None or not isinstance(bound.value, v.Record) or bound.value.kind != "object":
@@ -108,7 +108,7 @@ def _is_built(s: State, name: str, attribute: str) -> bool:
     return plain and not isinstance(inspect.getattr_static(cls, attribute, None), property)
 
 
-def _unpack(s: State, targets: Sequence[ast.expr], value: v.Abstract) -> None:
+def _unpack(s: LoweringState, targets: Sequence[ast.expr], value: v.Abstract) -> None:
     found = sequence(s, value)
     stars = [k for k, t in enumerate(targets) if isinstance(t, ast.Starred)]
     count = length(s, found)
@@ -138,14 +138,14 @@ def _unpack(s: State, targets: Sequence[ast.expr], value: v.Abstract) -> None:
         assign(s, target, _at(s, found, index))
 
 
-def _at(s: State, found: v.Record | v.Lazy, index: v.Static | v.Abstract) -> v.Abstract:
+def _at(s: LoweringState, found: v.Record | v.Lazy, index: v.Static | v.Abstract) -> v.Abstract:
     if isinstance(found, v.Record) and isinstance(index, v.Static):
         return found.items[index.value] if index.value < len(found.items) else v.Static(None)
     assert isinstance(found, v.Lazy)
     return found.item(s, index)
 
 
-def _check_count(s: State, count: v.Abstract, wanted: int, exact: bool) -> None:
+def _check_count(s: LoweringState, count: v.Abstract, wanted: int, exact: bool) -> None:
     message = f"cannot unpack: {'' if exact else 'at least '}{wanted} values are needed"
     compare: Callable[[Any, Any], Any] = operator.eq if exact else operator.ge
     if isinstance(count, v.Static):
@@ -158,7 +158,7 @@ def _check_count(s: State, count: v.Abstract, wanted: int, exact: bool) -> None:
     s.check(traced(s, compare, count, v.Static(wanted)).operand, "ValueError", message)
 
 
-def _store(s: State, container: ast.expr, held: v.Abstract, index: v.Abstract, value: v.Abstract) -> None:
+def _store(s: LoweringState, container: ast.expr, held: v.Abstract, index: v.Abstract, value: v.Abstract) -> None:
     """`name[index] = value` for a list or dict that the function built, and that the name holds."""
     hold(s, value)
     held = present(s, held)
@@ -204,7 +204,7 @@ def _store(s: State, container: ast.expr, held: v.Abstract, index: v.Abstract, v
     rebind(s, container.id, _put_static(s, old, index, value))
 
 
-def _calls(s: State, held: v.Abstract, method: str, args: Sequence[v.Abstract]) -> bool:
+def _calls(s: LoweringState, held: v.Abstract, method: str, args: Sequence[v.Abstract]) -> bool:
     """Call a method that a class of the user has for what is written with brackets; False where there is none."""
     if not written(s, held.value if isinstance(held, v.Optional) else held, method):
         return False
@@ -212,13 +212,13 @@ def _calls(s: State, held: v.Abstract, method: str, args: Sequence[v.Abstract]) 
     return True
 
 
-def _become(s: State, name: str, new: v.Abstract, old: v.Abstract, added: v.Abstract) -> None:
+def _become(s: LoweringState, name: str, new: v.Abstract, old: v.Abstract, added: v.Abstract) -> None:
     """Let a list be another one, that has `added` in it."""
     s.context.identities.changed(new, old, [added])
     rebind(s, name, new)
 
 
-def _store_in_row(s: State, row: v.Row, index: v.Abstract, value: v.Abstract) -> None:
+def _store_in_row(s: LoweringState, row: v.MemoryRow, index: v.Abstract, value: v.Abstract) -> None:
     bounds = _bounds(index)
     if row.heap.is_dict:
         dict_heap.store(s, row, present(s, index), value)
@@ -228,7 +228,7 @@ def _store_in_row(s: State, row: v.Row, index: v.Abstract, value: v.Abstract) ->
         list_changes.assign(s, row, _with_slice(s, list_heap.copied(s, row), bounds, value))
 
 
-def _put_static(s: State, items: v.Abstract, index: v.Abstract, value: v.Abstract) -> v.Abstract:
+def _put_static(s: LoweringState, items: v.Abstract, index: v.Abstract, value: v.Abstract) -> v.Abstract:
     """A copy of a list that is written out with one item set, at a place that is known."""
     assert isinstance(items, v.Record) and isinstance(index, v.Static)
     if not -len(items.items) <= index.value < len(items.items):
@@ -253,7 +253,7 @@ def _bounds(index: v.Abstract) -> list[v.Abstract] | None:
             return None
 
 
-def _with_slice(s: State, items: v.Abstract, bounds: Sequence[v.Abstract], value: v.Abstract) -> v.Abstract:
+def _with_slice(s: LoweringState, items: v.Abstract, bounds: Sequence[v.Abstract], value: v.Abstract) -> v.Abstract:
     """A copy of a list with the elements of a slice replaced by those of another sequence; of a slice with a step,
     `GONE` takes them out."""
     start, stop, step = bounds
@@ -265,7 +265,7 @@ def _with_slice(s: State, items: v.Abstract, bounds: Sequence[v.Abstract], value
     return concatenate(s, EMPTY, before, replace(more, kind="list") if isinstance(more, v.Record) else more, behind)
 
 
-def _with_steps(s: State, items: v.Abstract, bounds: Sequence[v.Abstract], value: v.Abstract) -> v.Abstract:
+def _with_steps(s: LoweringState, items: v.Abstract, bounds: Sequence[v.Abstract], value: v.Abstract) -> v.Abstract:
     """The same of a slice with a step, which is as long before as behind."""
     more = sequence(s, value)
     if isinstance(items, v.Record) and isinstance(more, v.Record) and all(isinstance(b, v.Static) for b in bounds):
@@ -296,13 +296,13 @@ def _taken_out(items: Any, start: Any, stop: Any, step: Any) -> Any:
     return [items[k] for k in range(len(items)) if k not in places]
 
 
-def _with_item(s: State, items: v.Abstract, index: v.Abstract, value: v.Abstract) -> v.Abstract:
+def _with_item(s: LoweringState, items: v.Abstract, index: v.Abstract, value: v.Abstract) -> v.Abstract:
     """A copy of a list with one item set; the position, or the length, is known only when the program runs."""
     position = in_range(s, present(s, index), length(s, items))
     found = sequence(s, as_listing(s, items) if isinstance(items, v.Record) else items)
     assert isinstance(found, v.Lazy)
 
-    def at(t: State, i: v.Abstract) -> v.Abstract:
+    def at(t: LoweringState, i: v.Abstract) -> v.Abstract:
         here = traced(t, operator.eq, i, position).operand
         return conditional(t, here, lambda u: value, lambda u: found.item(u, i))
 
@@ -317,7 +317,7 @@ def put(record: v.Record, key: Any, value: v.Abstract) -> v.Record:
     return replace(record, keys=(*record.keys, key), items=(*record.items, value))
 
 
-def augment(s: State, node: ast.AugAssign) -> None:
+def augment(s: LoweringState, node: ast.AugAssign) -> None:
     """`x += v`, which changes a list that this function has built, under all its names. What stands in the target is
     evaluated once."""
 
@@ -361,7 +361,7 @@ def augment(s: State, node: ast.AugAssign) -> None:
                 _set_attribute(s, holder, held, attr, new)
 
 
-def _augmented_row(s: State, node: ast.AugAssign, row: v.Row) -> v.Row:
+def _augmented_row(s: LoweringState, node: ast.AugAssign, row: v.MemoryRow) -> v.MemoryRow:
     """`row += more`, `row *= n`: the list, which has changed."""
     if row.heap.is_dict:
         dict_heap.assign(s, row, augmented(s, BINARY[type(node.op)], row, s.evaluate(node.value)))
@@ -372,16 +372,16 @@ def _augmented_row(s: State, node: ast.AugAssign, row: v.Row) -> v.Row:
     return row
 
 
-def _item(s: State, held: v.Abstract, index: v.Abstract) -> v.Abstract:
+def _item(s: LoweringState, held: v.Abstract, index: v.Abstract) -> v.Abstract:
     """`held[index]`, which is set afterwards, so that nothing is put into a `defaultdict` before."""
     if isinstance(held, v.Record) and tables.has_default(held):
         return tables.get_or_make(s, held, index)
-    if isinstance(held, v.Row) and held.heap.is_dict:
+    if isinstance(held, v.MemoryRow) and held.heap.is_dict:
         return dict_heap.load_old(s, list_heap.there(s, held), present(s, index))
     return subscript(s, held, index)
 
 
-def _changes_in_place(s: State, value: v.Abstract) -> bool:
+def _changes_in_place(s: LoweringState, value: v.Abstract) -> bool:
     """Does `+=` or `|=` change it, under all its names?"""
     if sets.is_set(value) or tables.is_dict(value):
         return not sets.is_frozen(value)
@@ -394,7 +394,7 @@ _NOT_DELETED = "only variables, and items of a list or dict in a variable, can b
 _WITHOUT = "build a new list or dict without the item"
 
 
-def delete(s: State, node: ast.Delete) -> None:
+def delete(s: LoweringState, node: ast.Delete) -> None:
     """`del x`, `del xs[i]`, `del xs[a:b]`, `del d[key]`"""
     for target in node.targets:
         match target:
@@ -412,7 +412,7 @@ def delete(s: State, node: ast.Delete) -> None:
                 s.refuse(_NOT_DELETED, _WITHOUT)
 
 
-def _delete_in_row(s: State, row: v.Row, index: v.Abstract) -> None:
+def _delete_in_row(s: LoweringState, row: v.MemoryRow, index: v.Abstract) -> None:
     if row.heap.is_dict:
         dict_heap.delete(s, row, index)
         return
@@ -424,7 +424,7 @@ def _delete_in_row(s: State, row: v.Row, index: v.Abstract) -> None:
         list_changes.assign(s, row, _with_slice(s, list_heap.copied(s, row), bounds, GONE))
 
 
-def _delete_item(s: State, container: ast.Name, index: v.Abstract) -> None:
+def _delete_item(s: LoweringState, container: ast.Name, index: v.Abstract) -> None:
     name, old = container.id, expand(s, present(s, s.env[container.id].value))
     if _is_list(old) or deques.is_deque(old):
         items = deques.items_of(old) if deques.is_deque(old) else old

@@ -24,7 +24,7 @@ from autobatch.frontend.lowering.joins import conditional
 from autobatch.frontend.lowering.key_order import hand_out
 from autobatch.frontend.lowering.numbers import negate, present, traced, without
 from autobatch.frontend.lowering.selection import apply_choice
-from autobatch.frontend.lowering.state import Fact, State
+from autobatch.frontend.lowering.state import Fact, LoweringState
 from autobatch.frontend.memory import heaps, row_classes
 from autobatch.frontend.syntax.sources import LIBRARIES, is_bound_method
 from autobatch.frontend.types import values as v
@@ -41,13 +41,13 @@ _NUMBER_METHODS = {f.__name__: f for f in (float.is_integer, int.bit_length, int
 """Those of Python's numbers that arrays have not (`prelude.py`)."""
 
 
-def attribute(s: State, value: v.Abstract, name: str) -> v.Abstract:
+def attribute(s: LoweringState, value: v.Abstract, name: str) -> v.Abstract:
     """`value.name`"""
     value = viewed(s, present(s, value, none=without(name)))
     match value:
         case v.Static():
             return _of_object(s, value, name)
-        case v.Row(heap=heap):
+        case v.MemoryRow(heap=heap):
             there = heaps.there(s, value, without(name)[1])
             return _of_class(s, there, heap.cls, name) if heap.in_segments else row_classes.read(s, there, name, bind)
         case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
@@ -96,7 +96,7 @@ def _runs_code(held: Any, found: Any, name: str) -> bool:
     return hasattr(type(found), "__get__") and not isinstance(found, plain)
 
 
-def _of_object(s: State, value: v.Static, name: str) -> v.Abstract:
+def _of_object(s: LoweringState, value: v.Static, name: str) -> v.Abstract:
     held = value.value
     if held is None:
         s.check(s.scalar(False), "AttributeError", f"'NoneType' object has no attribute {name!r}")
@@ -123,7 +123,7 @@ def _of_object(s: State, value: v.Static, name: str) -> v.Abstract:
     return wrap(s.context, item, origin)
 
 
-def _of_class(s: State, value: v.Abstract, cls: type | None, name: str) -> v.Abstract:
+def _of_class(s: LoweringState, value: v.Abstract, cls: type | None, name: str) -> v.Abstract:
     """A class attribute, method or property of an object that the function built."""
     found = inspect.getattr_static(cls, name, None) if cls is not None else None
     if cls is None or found is None:
@@ -131,7 +131,7 @@ def _of_class(s: State, value: v.Abstract, cls: type | None, name: str) -> v.Abs
     return bind(s, found, value, cls, name)
 
 
-def bind(s: State, found: Any, receiver: v.Abstract, cls: type, name: str) -> v.Abstract:
+def bind(s: LoweringState, found: Any, receiver: v.Abstract, cls: type, name: str) -> v.Abstract:
     """What reading a class attribute through an object gives: bound method, property value, or the attribute."""
     match found:
         case property(fget=getter) if getter is not None:
@@ -147,10 +147,10 @@ def bind(s: State, found: Any, receiver: v.Abstract, cls: type, name: str) -> v.
         case _ if callable(found) and (hasattr(found, "__wrapped__") or hasattr(found, "__autobatch_function__")):
             return v.Method(v.Static(found), receiver, name)
         case _:
-            return wrap(s.context, found, v.Origin(cls, cls.__name__, (("attribute", name),)))
+            return wrap(s.context, found, v.FreeOrigin(cls, cls.__name__, (("attribute", name),)))
 
 
-def _of_array(s: State, value: v.Leaf, type: Array, name: str) -> v.Abstract:
+def _of_array(s: LoweringState, value: v.Leaf, type: Array, name: str) -> v.Abstract:
     match name:
         case "shape":
             return v.Static(type.shape)
@@ -177,7 +177,7 @@ def _of_array(s: State, value: v.Leaf, type: Array, name: str) -> v.Abstract:
             return v.Method(v.Static(array_method(name)), value, name)
 
 
-def is_stack(s: State, value: v.Abstract) -> bool:
+def is_stack(s: LoweringState, value: v.Abstract) -> bool:
     """Is it an array whose length is data: stacked by the function, or of the examples, where it differs in length?"""
     match value:
         case v.Listing(array=array):
@@ -202,7 +202,7 @@ class Expanded:
     rows: Any
 
 
-def of_stack(s: State, value: v.Abstract, name: str) -> v.Abstract:
+def of_stack(s: LoweringState, value: v.Abstract, name: str) -> v.Abstract:
     """An attribute of an array whose length is data."""
     if isinstance(value, v.Record) and value.cls is Expanded:
         s.refuse(
@@ -260,7 +260,7 @@ class At:
     index: Any
 
 
-def _of_at(s: State, value: v.Record, name: str) -> v.Abstract:
+def _of_at(s: LoweringState, value: v.Record, name: str) -> v.Abstract:
     """A method of `x.at[index]`."""
     if not callable(getattr(jnp.zeros(1).at[0], name, None)):
         s.refuse(f"x.at[...] has no method {name!r}", "it has add, set, multiply, min, max, get and a few more")
@@ -298,18 +298,18 @@ def array_method(name: str) -> Any:
     return _METHODS[name]
 
 
-def classes_of(s: State, value: v.Leaf) -> frozenset[int]:
+def classes_of(s: LoweringState, value: v.Leaf) -> frozenset[int]:
     """The classes that a reference may have here."""
     known = s.block.fact(value.operand)
     possible = s.possible(value.operand)
     return possible & value.classes if value.classes is not None and known.classes is None else possible
 
 
-def class_list(s: State, type: Ref) -> tuple[Class, ...]:
+def class_list(s: LoweringState, type: Ref) -> tuple[Class, ...]:
     return s.context.schema.store(type.store).classes
 
 
-def field(s: State, value: v.Leaf, name: str) -> v.Abstract:
+def field(s: LoweringState, value: v.Leaf, name: str) -> v.Abstract:
     """A field, method, property or class attribute of an object of the examples."""
     key = ("load", value.operand, name, value.classes)
     known = s.block.recall(key)
@@ -320,7 +320,7 @@ def field(s: State, value: v.Leaf, name: str) -> v.Abstract:
     return result
 
 
-def _field(s: State, value: v.Leaf, name: str) -> v.Abstract:
+def _field(s: LoweringState, value: v.Leaf, name: str) -> v.Abstract:
     assert isinstance(value.type, Ref)
     store = s.context.schema.store(value.type.store)
     possible = classes_of(s, value)
@@ -365,7 +365,7 @@ def _group(
     groups.append((classes, f, found))
 
 
-def fields_of(s: State, value: v.Leaf) -> v.Record | None:
+def fields_of(s: LoweringState, value: v.Leaf) -> v.Record | None:
     """A tuple, NamedTuple or dict of the examples as a record of its fields; None for other objects."""
     assert isinstance(value.type, Ref)
     classes = class_list(s, value.type)
@@ -397,12 +397,12 @@ def fields_of(s: State, value: v.Leaf) -> v.Record | None:
     return v.Record(cls.kind, keys, items, cls.cls)
 
 
-def _classes(s: State, value: v.Abstract) -> Sequence[type | None]:
+def _classes(s: LoweringState, value: v.Abstract) -> Sequence[type | None]:
     """The classes that an object may have; none of what is no object of the user."""
     match value:
         case v.Record(kind="object" | "namedtuple", cls=cls):
             return [cls]
-        case v.Row():
+        case v.MemoryRow():
             return heaps.classes_of(s, value)
         case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
             return [class_list(s, operand.type)[c].cls for c in sorted(classes_of(s, value))]
@@ -412,7 +412,7 @@ def _classes(s: State, value: v.Abstract) -> Sequence[type | None]:
             return []
 
 
-def _of_base(s: State, cls: type, receiver: v.Abstract, name: str) -> v.Abstract:
+def _of_base(s: LoweringState, cls: type, receiver: v.Abstract, name: str) -> v.Abstract:
     """`super().name` in a method of a class: the next class that has it in the order of the object's own class."""
     held = receiver.value if isinstance(receiver, v.Static) else None
     classes = _classes(s, receiver) if held is None else [held if isinstance(held, type) else type(held)]
@@ -427,13 +427,13 @@ def _of_base(s: State, cls: type, receiver: v.Abstract, name: str) -> v.Abstract
     return bind(s, found, receiver, orders[0][0] if isinstance(found, classmethod) else base, name)
 
 
-def written(s: State, value: v.Abstract, method: str) -> bool:
+def written(s: LoweringState, value: v.Abstract, method: str) -> bool:
     """Do the classes of the user that an object may have define this method?"""
     found = [inspect.getattr_static(c, method, None) if c is not None else None for c in _classes(s, value)]
     return bool(found) and all(inspect.isfunction(f) for f in found)
 
 
-def _refuse_forms(s: State, cls: Class, forms: Sequence[Sequence[str]]) -> NoReturn:
+def _refuse_forms(s: LoweringState, cls: Class, forms: Sequence[Sequence[str]]) -> NoReturn:
     distinct = list(dict.fromkeys(forms))
     if cls.kind == "dict":
         words = " and ".join("{" + ", ".join(map(repr, form)) + "}" for form in distinct[:3])
@@ -445,7 +445,7 @@ def _refuse_forms(s: State, cls: Class, forms: Sequence[Sequence[str]]) -> NoRet
     s.refuse(f"the tuples here have different lengths in different examples: {lengths}", "use a list")
 
 
-def refuse_unordered(s: State, value: v.Abstract) -> None:
+def refuse_unordered(s: LoweringState, value: v.Abstract) -> None:
     """Refuse to go through the keys of dicts that have them in different orders."""
     if isinstance(value, v.Leaf) and isinstance(value.type, Ref):
         fields = s.context.schema.store(value.type.store).fields
@@ -458,7 +458,9 @@ def refuse_unordered(s: State, value: v.Abstract) -> None:
                 )
 
 
-def _by_class(s: State, value: v.Leaf, name: str, groups: list[tuple[frozenset[int], Field | None, Any]]) -> v.Abstract:
+def _by_class(
+    s: LoweringState, value: v.Leaf, name: str, groups: list[tuple[frozenset[int], Field | None, Any]]
+) -> v.Abstract:
     (classes, f, found), *rest = groups
     if not rest:
         if f is not None:
@@ -474,7 +476,7 @@ def _by_class(s: State, value: v.Leaf, name: str, groups: list[tuple[frozenset[i
     )
 
 
-def _unknown_list(s: State, type: Type) -> str:
+def _unknown_list(s: LoweringState, type: Type) -> str:
     """The name of a list of which no example has held an element."""
     if not isinstance(type, List) or type.store is None:
         return ""
@@ -482,7 +484,7 @@ def _unknown_list(s: State, type: Type) -> str:
     return type.store if unknown else _unknown_list(s, type.elem)
 
 
-def _load(s: State, operand: Operand, f: Field) -> v.Abstract:
+def _load(s: LoweringState, operand: Operand, f: Field) -> v.Abstract:
     if f.always_none:
         s.check(is_none(s, operand, negated=True), "AttributeError", f"'NoneType' object has no attribute {f.name!r}")
         return v.Static(None)
@@ -497,7 +499,7 @@ def _load(s: State, operand: Operand, f: Field) -> v.Abstract:
     return v.Optional(v.Leaf(result, numpy=f.numpy or None), missing)
 
 
-def may_be_none(s: State, type: Type) -> bool:
+def may_be_none(s: LoweringState, type: Type) -> bool:
     """Is a list of this type None somewhere in the examples?"""
     schema = s.context.schema
     places = [(f.type, f.nullable) for store in schema.stores for f in store.fields]
@@ -505,7 +507,7 @@ def may_be_none(s: State, type: Type) -> bool:
     return any(nullable for held, nullable in places if held == type)
 
 
-def is_class(s: State, operand: Operand, classes: frozenset[int]) -> Operand:
+def is_class(s: LoweringState, operand: Operand, classes: frozenset[int]) -> Operand:
     """Is the object of one of these classes? Static where it is known."""
     possible = s.possible(operand)
     if not possible & classes:
@@ -524,7 +526,7 @@ def is_class(s: State, operand: Operand, classes: frozenset[int]) -> Operand:
     return result
 
 
-def is_none(s: State, operand: Operand, negated: bool = False) -> Operand:
+def is_none(s: LoweringState, operand: Operand, negated: bool = False) -> Operand:
     """Is a reference or list None?"""
     fact = s.block.fact(operand)
     if not fact.null:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from types import EllipsisType
 from typing import Any
 
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.types import values as v
 from autobatch.ir.bounds import words
 from autobatch.ir.core import Apply, Literal
@@ -21,7 +21,7 @@ from autobatch.ir.ops import own
 from autobatch.ir.types import Array
 
 
-def check_index(s: State, value: v.Leaf, index: v.Abstract) -> None:
+def check_index(s: LoweringState, value: v.Leaf, index: v.Abstract) -> None:
     """Check `value[index]`, axis by axis."""
     assert isinstance(value.type, Array)
     shape, axis = value.type.shape, 0
@@ -69,7 +69,7 @@ def _is_whole(part: v.Abstract) -> bool:
             return False
 
 
-def _known(s: State, part: v.Abstract) -> Any:
+def _known(s: LoweringState, part: v.Abstract) -> Any:
     """The value of an index that is known while compiling, or None."""
     match part:
         case v.Static(value=held):
@@ -80,12 +80,12 @@ def _known(s: State, part: v.Abstract) -> Any:
             return None
 
 
-def _may_fail(s: State, part: v.Abstract, axis: int, size: int) -> bool:
+def _may_fail(s: LoweringState, part: v.Abstract, axis: int, size: int) -> bool:
     known = _known(s, part)
     return known is None or words(known, axis, size) != ""
 
 
-def _check(s: State, part: v.Abstract, axis: int, size: int) -> None:
+def _check(s: LoweringState, part: v.Abstract, axis: int, size: int) -> None:
     known = _known(s, part)
     if known is not None:
         s.check(s.scalar(False), "IndexError", words(known, axis, size))

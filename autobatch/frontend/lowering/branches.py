@@ -27,7 +27,7 @@ from autobatch.frontend.lowering.key_order import hand_out
 from autobatch.frontend.lowering.numbers import combine, negate, present, refuse_made, traced
 from autobatch.frontend.lowering.selection import apply_choice
 from autobatch.frontend.lowering.sequences import length
-from autobatch.frontend.lowering.state import FLAGS, Ended, State, Unknown
+from autobatch.frontend.lowering.state import FLAGS, Ended, LoweringState, UnknownResult
 from autobatch.frontend.memory import heaps
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.needs import decided
@@ -37,11 +37,11 @@ from autobatch.ir.core import Apply, Operand
 from autobatch.ir.ops import OWN
 from autobatch.ir.types import BOOL, Array, List, Ref, Tag
 
-Body = Callable[[State], None]
-BodyAndRest = Callable[[State, Sequence[ast.stmt]], None]
+Body = Callable[[LoweringState], None]
+BodyAndRest = Callable[[LoweringState, Sequence[ast.stmt]], None]
 
 
-def truth(s: State, value: v.Abstract) -> bool | Operand:
+def truth(s: LoweringState, value: v.Abstract) -> bool | Operand:
     """The truth of a value: known, or a bool operand."""
     refuse_made(s, value)
     if (method := _truth_method(s, value)) is not None:
@@ -64,10 +64,10 @@ def truth(s: State, value: v.Abstract) -> bool | Operand:
             return truth(s, present(s, value))
         case v.Leaf() if isinstance(value.type, Ref) and (parts := fields_of(s, value)) is not None and not parts.items:
             return False
-        case v.Row(heap=heap) if heap.in_segments:
+        case v.MemoryRow(heap=heap) if heap.in_segments:
             some = negate(s, heaps.missing(s, value))
             return truth(s, both(s, some, lambda t: traced(t, _positive, length(t, replace(value, null=False)))))
-        case v.Row():
+        case v.MemoryRow():
             return _as_truth(s, negate(s, heaps.missing(s, value)))
         case v.Leaf(operand=operand):
             return _truth_of_leaf(s, operand)
@@ -81,13 +81,13 @@ def truth(s: State, value: v.Abstract) -> bool | Operand:
             return True
 
 
-def _truth_method(s: State, value: v.Abstract) -> str | None:
+def _truth_method(s: LoweringState, value: v.Abstract) -> str | None:
     """`__bool__` or `__len__`, where the classes of the user that an object may have define it."""
     classes: list[type | None] = []
     match value:
         case v.Record(kind="object" | "namedtuple", cls=cls):
             classes = [cls]
-        case v.Row():
+        case v.MemoryRow():
             classes = list(heaps.classes_of(s, value))
         case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
             classes = [class_list(s, operand.type)[c].cls for c in sorted(classes_of(s, value))]
@@ -105,11 +105,11 @@ def _is_written(cls: type | None, method: str) -> bool:
     return cls is not None and inspect.isfunction(inspect.getattr_static(cls, method, None))
 
 
-def _truth_by_method(s: State, value: v.Abstract, method: str) -> bool | Operand:
-    def asked(t: State) -> v.Abstract:
+def _truth_by_method(s: LoweringState, value: v.Abstract, method: str) -> bool | Operand:
+    def asked(t: LoweringState) -> v.Abstract:
         return _as_value(truth(t, t.call(attribute(t, value, method), [])))
 
-    if isinstance(value, v.Row):
+    if isinstance(value, v.MemoryRow):
         there = negate(s, heaps.missing(s, value))
     elif isinstance(value, v.Leaf):
         there = is_none(s, value.operand, negated=True)
@@ -121,7 +121,7 @@ def _truth_by_method(s: State, value: v.Abstract, method: str) -> bool | Operand
     return truth(s, conditional(s, there, asked, lambda t: v.Static(False)))
 
 
-def _as_truth(s: State, condition: Operand) -> bool | Operand:
+def _as_truth(s: LoweringState, condition: Operand) -> bool | Operand:
     known = s.block.truth(condition)
     return condition if known is None else known
 
@@ -130,7 +130,7 @@ def _as_value(truth_: bool | Operand) -> v.Abstract:
     return v.Static(truth_) if isinstance(truth_, bool) else v.Leaf(truth_)
 
 
-def _truth_of_leaf(s: State, operand: Operand) -> bool | Operand:
+def _truth_of_leaf(s: LoweringState, operand: Operand) -> bool | Operand:
     type = operand.type
     if isinstance(type, Array):
         if not type.is_scalar:
@@ -142,7 +142,7 @@ def _truth_of_leaf(s: State, operand: Operand) -> bool | Operand:
         result = is_none(s, operand, negated=True)
     elif isinstance(type, List):
 
-        def holds(t: State) -> v.Leaf:
+        def holds(t: LoweringState) -> v.Leaf:
             return traced(t, _positive, length(t, v.Leaf(operand)))
 
         if not s.block.fact(operand).null or not may_be_none(s, type):
@@ -169,7 +169,7 @@ def _positive(x: int) -> bool:
     return x > 0
 
 
-def if_statement(s: State, node: ast.If, rest: Sequence[ast.stmt]) -> None:
+def if_statement(s: LoweringState, node: ast.If, rest: Sequence[ast.stmt]) -> None:
     """`if`, with the statements behind it."""
     with s.at(node.test):
         test = condition(s, node.test)
@@ -178,7 +178,12 @@ def if_statement(s: State, node: ast.If, rest: Sequence[ast.stmt]) -> None:
 
 
 def branch_on(
-    s: State, condition: bool | Operand, then: Body, orelse: BodyAndRest, rest: Sequence[ast.stmt], node: ast.stmt
+    s: LoweringState,
+    condition: bool | Operand,
+    then: Body,
+    orelse: BodyAndRest,
+    rest: Sequence[ast.stmt],
+    node: ast.stmt,
 ) -> None:
     """Run one of two pieces of code, then `rest`, which `orelse` takes along when the first one leaves."""
     execute = s.context.rules.execute
@@ -206,17 +211,17 @@ def branch_on(
     execute(s, rest)
 
 
-def run(s: State, body: Body) -> None:
+def run(s: LoweringState, body: Body) -> None:
     """Execute the code of one arm; it ends where a result is not known yet."""
 
-    def nothing(t: State) -> v.Abstract:
+    def nothing(t: LoweringState) -> v.Abstract:
         body(t)
         return v.Static(None)
 
     attempt(s, nothing)
 
 
-def leaving(s: State) -> Operand | None:
+def leaving(s: LoweringState) -> Operand | None:
     """A bool that says whether some path has left the statements at hand; None when none has."""
     found = [f.operand for name in FLAGS if isinstance(f := s.flag(name), v.Leaf)]
     found = [f for f in found if s.block.truth(f) is not False]
@@ -228,14 +233,14 @@ def leaving(s: State) -> Operand | None:
     return result
 
 
-def guarded(s: State, rest: Sequence[ast.stmt]) -> None:
+def guarded(s: LoweringState, rest: Sequence[ast.stmt]) -> None:
     """The rest of a block that some paths have left already."""
     left = leaving(s)
     assert left is not None
     guarded_by(s, left, lambda t: t.context.rules.execute(t, rest), rest[-1])
 
 
-def guarded_by(s: State, left: Operand, body: Body, node: ast.AST) -> None:
+def guarded_by(s: LoweringState, left: Operand, body: Body, node: ast.AST) -> None:
     """Run code where some flag is false."""
     a, b = arms(s, left)
     run(b, body)
@@ -243,7 +248,7 @@ def guarded_by(s: State, left: Operand, body: Body, node: ast.AST) -> None:
         join(s, left, a, b, node=node)
 
 
-def conditional_expression(s: State, node: ast.IfExp) -> v.Abstract:
+def conditional_expression(s: LoweringState, node: ast.IfExp) -> v.Abstract:
     test = condition(s, node.test)
     if isinstance(test, bool):
         return s.evaluate(node.body if test else node.orelse)
@@ -251,12 +256,12 @@ def conditional_expression(s: State, node: ast.IfExp) -> v.Abstract:
     return conditional(s, test, lambda t: t.evaluate(node.body), lambda t: t.evaluate(node.orelse), places)
 
 
-def bool_expression(s: State, node: ast.BoolOp) -> v.Abstract:
+def bool_expression(s: LoweringState, node: ast.BoolOp) -> v.Abstract:
     """`a and b`, `a or b`: the value of the last operand evaluated."""
     return _short_circuit(s, isinstance(node.op, ast.And), node.values)
 
 
-def _short_circuit(s: State, conjunction: bool, nodes: Sequence[ast.expr]) -> v.Abstract:
+def _short_circuit(s: LoweringState, conjunction: bool, nodes: Sequence[ast.expr]) -> v.Abstract:
     first = s.evaluate(nodes[0])
     if len(nodes) == 1:
         return first
@@ -270,7 +275,7 @@ def _short_circuit(s: State, conjunction: bool, nodes: Sequence[ast.expr]) -> v.
     except Ended:
         live.dead = True
         rest = first
-    except Unknown:
+    except UnknownResult:
         s.frame.unknown = True
         return first
     if is_bool(first) and is_bool(rest) and harmless(live, s.env):
@@ -285,14 +290,14 @@ def is_bool(value: v.Abstract) -> bool:
     return isinstance(value, v.Leaf) and value.operand.type == BOOL
 
 
-def operand(s: State, value: v.Abstract) -> Operand:
+def operand(s: LoweringState, value: v.Abstract) -> Operand:
     if isinstance(value, v.Static):
         return s.scalar(value.value)
     assert isinstance(value, v.Leaf), "the truth of a condition"
     return value.operand
 
 
-def condition(s: State, node: ast.expr) -> bool | Operand:
+def condition(s: LoweringState, node: ast.expr) -> bool | Operand:
     """The truth of an expression. In `and`, `or` and `not` only truth matters, so operands of any types may meet."""
     with s.at(node):
         match node:
@@ -305,7 +310,7 @@ def condition(s: State, node: ast.expr) -> bool | Operand:
                 return truth(s, s.evaluate(node))
 
 
-def _fold_conditions(s: State, conjunction: bool, nodes: Sequence[ast.expr]) -> bool | Operand:
+def _fold_conditions(s: LoweringState, conjunction: bool, nodes: Sequence[ast.expr]) -> bool | Operand:
     first = condition(s, nodes[0])
     if len(nodes) == 1 or (first is not conjunction and isinstance(first, bool)):
         return first
@@ -315,23 +320,25 @@ def _fold_conditions(s: State, conjunction: bool, nodes: Sequence[ast.expr]) -> 
     return truth(s, (both if conjunction else either)(s, first, rest))
 
 
-def both(s: State, first: Operand, rest: Callable[[State], v.Abstract]) -> v.Abstract:
+def both(s: LoweringState, first: Operand, rest: Callable[[LoweringState], v.Abstract]) -> v.Abstract:
     """`first and rest()`, the rest evaluated only where the first holds, or where it does no harm."""
     return _connect(s, True, first, rest)
 
 
-def either(s: State, first: Operand, rest: Callable[[State], v.Abstract]) -> v.Abstract:
+def either(s: LoweringState, first: Operand, rest: Callable[[LoweringState], v.Abstract]) -> v.Abstract:
     """`first or rest()`, likewise."""
     return _connect(s, False, first, rest)
 
 
-def _connect(s: State, conjunction: bool, first: Operand, rest: Callable[[State], v.Abstract]) -> v.Abstract:
+def _connect(
+    s: LoweringState, conjunction: bool, first: Operand, rest: Callable[[LoweringState], v.Abstract]
+) -> v.Abstract:
     t, other = s.fork(), s.fork()
     t.assume(first, conjunction)
     other.assume(first, not conjunction)
     value: bool | Operand = conjunction
 
-    def run_rest(u: State) -> None:
+    def run_rest(u: LoweringState) -> None:
         nonlocal value
         value = truth(u, rest(u))
 
@@ -347,14 +354,14 @@ def _connect(s: State, conjunction: bool, first: Operand, rest: Callable[[State]
     return v.Leaf(first if isinstance(value, bool) else combine(s, "and" if conjunction else "or", first, value))
 
 
-def harmless(s: State, before: Mapping[str, v.Bound]) -> bool:
+def harmless(s: LoweringState, before: Mapping[str, v.BoundVariable]) -> bool:
     """May the code run where Python would not run it? Nothing in it fails, loops or calls, and no variable has become
     another one, as `xs` would by `xs.append(1)`."""
     same = len(s.env) == len(before) and all(before.get(name) is bound for name, bound in s.env.items())
     return same and not s.dead and all(isinstance(i, Apply) and not can_fail(s, i) for i in s.block.body)
 
 
-def can_fail(s: State, instruction: Apply) -> bool:
+def can_fail(s: LoweringState, instruction: Apply) -> bool:
     """Can an example fail in an operation? None has no length."""
     if instruction.op.is_jax:
         return False
@@ -363,6 +370,6 @@ def can_fail(s: State, instruction: Apply) -> bool:
     return OWN[instruction.op.name].fails
 
 
-def not_expression(s: State, value: v.Abstract) -> v.Abstract:
+def not_expression(s: LoweringState, value: v.Abstract) -> v.Abstract:
     condition = truth(s, value)
     return v.Static(not condition) if isinstance(condition, bool) else v.Leaf(negate(s, condition))

@@ -21,24 +21,24 @@ from autobatch.frontend.lowering.joins import convert, stored
 from autobatch.frontend.lowering.state import (
     RESULT,
     RETURNED,
-    Block,
     Ended,
-    Frame,
+    FunctionFrame,
+    LoweringState,
+    OpenBlock,
     Restart,
     Specialisation,
-    State,
-    Unknown,
+    UnknownResult,
 )
 from autobatch.frontend.memory import heaps
 from autobatch.frontend.memory.growth import settled
 from autobatch.frontend.memory.heap import NeedsMemory
-from autobatch.frontend.memory.identity import Returned
+from autobatch.frontend.memory.identity import ReturnedIdentity
 from autobatch.frontend.syntax import cells
 from autobatch.frontend.syntax.scopes import is_cell
 from autobatch.frontend.syntax.sources import FunctionSource, source_of
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import HeldLayout, Layout, is_python, layout_of, leaf_types, leaves, rebuild
-from autobatch.frontend.types.unify import Conflict, unify
+from autobatch.frontend.types.unify import LayoutConflict, unify
 from autobatch.ir.core import Call, Function, Region, Value
 from autobatch.ir.types import Array
 
@@ -52,7 +52,7 @@ class Never:
 NEVER = v.Static(Never())
 
 
-def capture(s: State, function: v.LocalFunction) -> v.LocalFunction:
+def capture(s: LoweringState, function: v.LocalFunction) -> v.LocalFunction:
     """A local function with the variables that it reads from the functions around it, as they are now."""
     if function.captured is not None:
         return function
@@ -70,7 +70,7 @@ def capture(s: State, function: v.LocalFunction) -> v.LocalFunction:
 
 
 def call_local(
-    s: State, function: v.LocalFunction, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]
+    s: LoweringState, function: v.LocalFunction, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]
 ) -> v.Abstract:
     """A call of a function defined inside a lowered one."""
     function = capture(s, function)
@@ -80,27 +80,27 @@ def call_local(
 
 
 def call_function(
-    s: State, function: types.FunctionType, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]
+    s: LoweringState, function: types.FunctionType, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]
 ) -> v.Abstract:
     """A call of a Python function of the user."""
     source = lookup(s, function)
     return activate(s, source, bind_arguments(s, source, args, kwargs, defaults_of(s, function)), {})
 
 
-def defaults_of(s: State, function: types.FunctionType) -> dict[str, v.Abstract]:
+def defaults_of(s: LoweringState, function: types.FunctionType) -> dict[str, v.Abstract]:
     """The defaults of the parameters of a Python function."""
     code = function.__code__
     named = code.co_varnames[: code.co_argcount][code.co_argcount - len(function.__defaults__ or ()) :]
     defaults = {
-        name: wrap(s.context, default, v.Origin(function, "__defaults__", (("item", k),)))
+        name: wrap(s.context, default, v.FreeOrigin(function, "__defaults__", (("item", k),)))
         for k, (name, default) in enumerate(zip(named, function.__defaults__ or (), strict=True))
     }
     for name, default in (function.__kwdefaults__ or {}).items():
-        defaults[name] = wrap(s.context, default, v.Origin(function, "__kwdefaults__", (("item", name),)))
+        defaults[name] = wrap(s.context, default, v.FreeOrigin(function, "__kwdefaults__", (("item", name),)))
     return defaults
 
 
-def lookup(s: State, function: types.FunctionType) -> FunctionSource:
+def lookup(s: LoweringState, function: types.FunctionType) -> FunctionSource:
     """The source of a function, found once for each lowering."""
     cache = s.context.memory.sources
     if function not in cache:
@@ -110,7 +110,7 @@ def lookup(s: State, function: types.FunctionType) -> FunctionSource:
 
 
 def bind_arguments(
-    s: State,
+    s: LoweringState,
     source: FunctionSource,
     args: Sequence[v.Abstract],
     kwargs: dict[str, v.Abstract],
@@ -152,7 +152,7 @@ def bind_arguments(
 
 
 def activate(
-    s: State,
+    s: LoweringState,
     source: FunctionSource,
     arguments: dict[str, v.Abstract],
     captured: dict[str, v.Abstract],
@@ -183,7 +183,7 @@ def activate(
     result = known.result if known.done else s.context.memory.assumed.get(key)
     if result is None:
         s.frame.unknown = True
-        raise Unknown
+        raise UnknownResult
     operands = [o for n, x in given.items() for o in leaves(x, passed[n])]
     operands += [o for x in caught.values() for o in leaves(x, shared)]
     values = tuple(s.context.value(t) for t in leaf_types(result))
@@ -196,14 +196,14 @@ def activate(
     whole = heaps.take_written(s, source.node, rebuild(result, iter(values)))
     made = cells.take_written(s, source, whole)
     made = raising.take_raised(s, made) if catching else made
-    returned = s.context.memory.returned.get(key, Returned())
+    returned = s.context.memory.returned.get(key, ReturnedIdentity())
     s.context.identities.from_call(whole, returned, (*given.values(), *caught.values()))
     if source.node in s.context.memory.caches.known:
         s.context.identities.stored(made)  # the next call may return the same object
     return made
 
 
-def _prepare(s: State, value: v.Abstract) -> v.Abstract:
+def _prepare(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """An argument in the form in which it crosses a call."""
     value = stored(s, value)
     if isinstance(value, v.LocalFunction):
@@ -218,7 +218,7 @@ def _prepare(s: State, value: v.Abstract) -> v.Abstract:
     return value
 
 
-def _widen(s: State, source: FunctionSource, given: dict[str, v.Abstract]) -> dict[str, v.Abstract]:
+def _widen(s: LoweringState, source: FunctionSource, given: dict[str, v.Abstract]) -> dict[str, v.Abstract]:
     """Python numbers that change from call to call of a recursive function become run-time values: constants, and
     shared integers (`f(node.left, depth - 1)`), which else cross calls without being passed; also in tuples."""
     before = next((a for x, a in reversed(s.context.active) if x is source), {})
@@ -227,7 +227,7 @@ def _widen(s: State, source: FunctionSource, given: dict[str, v.Abstract]) -> di
     return given
 
 
-def _widened(s: State, place: tuple[Any, Any], value: v.Abstract, before: v.Abstract) -> v.Abstract:
+def _widened(s: LoweringState, place: tuple[Any, Any], value: v.Abstract, before: v.Abstract) -> v.Abstract:
     """An argument, or a part of one. `before`: what it was in the call around this one."""
     if _is_tuple(value) or (_is_tuple(before) and isinstance(value, v.Static)):
         whole, was = expand(s, value), expand(s, before)
@@ -250,7 +250,7 @@ def _is_tuple(value: v.Abstract) -> bool:
     return isinstance(value, v.Record) and value.kind in ("tuple", "namedtuple")
 
 
-def _widen_lists(s: State, source: FunctionSource, given: dict[str, v.Abstract]) -> dict[str, v.Abstract]:
+def _widen_lists(s: LoweringState, source: FunctionSource, given: dict[str, v.Abstract]) -> dict[str, v.Abstract]:
     """Lists that change their length from call to call of a recursive function (`f(t.left, path + [t])`) become lists
     of any length, and dicts and sets such of any keys."""
     memory = s.context.memory
@@ -264,7 +264,7 @@ def _widen_lists(s: State, source: FunctionSource, given: dict[str, v.Abstract])
         known = memory.listed.get(place)
         try:
             layout = unify(known if known is not None else layout_of(old), layout_of(value))  # type: ignore[arg-type]
-        except Conflict:
+        except LayoutConflict:
             continue
         if layout != known:
             memory.listed[place] = layout
@@ -273,7 +273,7 @@ def _widen_lists(s: State, source: FunctionSource, given: dict[str, v.Abstract])
     return given
 
 
-def _join_kinds(s: State, source: FunctionSource, given: dict[str, v.Abstract]) -> dict[str, v.Abstract]:
+def _join_kinds(s: LoweringState, source: FunctionSource, given: dict[str, v.Abstract]) -> dict[str, v.Abstract]:
     """A parameter that is an array of NumPy in one call and of JAX in another (`f(t.left, jnp.tanh(h))` after
     `f(t, np.zeros(4))`) is taken for NumPy's in all of them, so that they call one function. The next round does so."""
     context, made = s.context, dict(given)
@@ -297,7 +297,7 @@ def _differ(a: v.Abstract | None, b: v.Abstract) -> bool:
     return type(a) is not type(b) or (isinstance(a, v.Record) and isinstance(b, v.Record) and a.keys != b.keys)
 
 
-def _is_shared_integer(s: State, value: v.Abstract) -> bool:
+def _is_shared_integer(s: LoweringState, value: v.Abstract) -> bool:
     """A shared number of Python's, an integer or a bool."""
     if not isinstance(value, v.Leaf) or value.operand not in s.context.shared_values:
         return False
@@ -305,7 +305,7 @@ def _is_shared_integer(s: State, value: v.Abstract) -> bool:
 
 
 def specialise(
-    s: State,
+    s: LoweringState,
     key: Any,
     source: FunctionSource,
     layouts: dict[str, Layout],
@@ -323,11 +323,11 @@ def specialise(
         )
     made = context.specialisations[key] = Specialisation(context.unique(source.name))
     context.functions[made.name] = Function(made.name, Region((), (), ()), source.span)
-    block = Block(None)
-    frame = Frame(context, source, {}, trying=[catching] if catching else [])
+    block = OpenBlock(None)
+    frame = FunctionFrame(context, source, {}, trying=[catching] if catching else [])
     if catching:
         context.caught.guarded.add(made.name)
-    state = State(frame, block, {}, span=source.span if source.is_shown else s.span)
+    state = LoweringState(frame, block, {}, span=source.span if source.is_shown else s.span)
     parameters: list[Value] = []
 
     def enter(name: str, layout: Layout) -> v.Abstract:
@@ -361,26 +361,26 @@ def specialise(
     return made
 
 
-def _keep_returned(s: State, key: Any, given: Iterable[v.Abstract]) -> None:
+def _keep_returned(s: LoweringState, key: Any, given: Iterable[v.Abstract]) -> None:
     """Remember what the result of a function may be, and the cells that it gives back. Calls in a recursion were
     lowered for what is known of it before: there is another round where that is less."""
     if RESULT not in s.env:
         return
     known = s.context.memory.returned
-    before = known.get(key, Returned())
+    before = known.get(key, ReturnedIdentity())
     whole = cells.with_written(s, s.frame.source.node, s.env[RESULT].value)
     known[key] = before.joined(s.context.identities.returned(whole, given))
     if known[key] != before and key in s.context.recursive:
         s.context.changed = True
 
 
-def run(state: State, source: FunctionSource) -> Layout | None:
+def run(state: LoweringState, source: FunctionSource) -> Layout | None:
     """Execute the body; returns the layout of the result, None when no path is known to return."""
     end = ast.copy_location(ast.Return(None), source.body[-1])
     end.implicit = True  # type: ignore[attr-defined]
     try:
         state.context.rules.execute(state, [*source.body, end])
-    except Unknown:
+    except UnknownResult:
         state.frame.unknown = True
         return None
     except Ended:
@@ -396,7 +396,7 @@ def run(state: State, source: FunctionSource) -> Layout | None:
     return layout_of(_outcome(state, source), state.context.shared_values)
 
 
-def _outcome(state: State, source: FunctionSource) -> v.Abstract:
+def _outcome(state: LoweringState, source: FunctionSource) -> v.Abstract:
     """What the function hands back."""
     result = raising.result_of(state)
     result = raising.with_raised(state, result) if state.frame.trying else result
@@ -404,7 +404,7 @@ def _outcome(state: State, source: FunctionSource) -> v.Abstract:
     return heaps.with_written(state, source.node, stored(state, result))
 
 
-def _results(state: State, made: Specialisation, key: Any) -> list[Any]:
+def _results(state: LoweringState, made: Specialisation, key: Any) -> list[Any]:
     """The operands that the function returns, in the layout that its callers were promised."""
     memory = state.context.memory
     promised = memory.assumed.get(key)
@@ -421,13 +421,13 @@ def _results(state: State, made: Specialisation, key: Any) -> list[Any]:
     return convert(state, _outcome(state, state.frame.source), made.result)
 
 
-def _join_results(state: State, a: Layout, b: Layout) -> Layout:
+def _join_results(state: LoweringState, a: Layout, b: Layout) -> Layout:
     never = layout_of(NEVER)
     if never in (a, b):
         return b if a == never else a
     try:
         return unify(a, b)
-    except Conflict as conflict:
+    except LayoutConflict as conflict:
         words, span = f"{state.frame.source.name} returns different types: {conflict}", state.frame.source.span
         cure = "make all its results of one type, dtype and shape"
         if conflict.cls is not None:

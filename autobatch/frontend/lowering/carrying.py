@@ -16,7 +16,7 @@ from autobatch.frontend.library.tables import has_default
 from autobatch.frontend.lowering import raising
 from autobatch.frontend.lowering.access import unset
 from autobatch.frontend.lowering.joins import as_array, common, common_layouts, convert, level, stored
-from autobatch.frontend.lowering.state import BROKE, RESULT, RETURNED, State
+from autobatch.frontend.lowering.state import BROKE, RESULT, RETURNED, LoweringState
 from autobatch.frontend.memory import heaps
 from autobatch.frontend.memory.growth import linked, nests_without_end
 from autobatch.frontend.memory.heap import refused_without_memory
@@ -74,7 +74,7 @@ def leaves_early(node: ast.AST, inner: bool = False) -> bool:
     return any(leaves_early(child, inner) for child in ast.iter_child_nodes(node))
 
 
-def may_leave(s: State, node: Loop) -> bool:
+def may_leave(s: LoweringState, node: Loop) -> bool:
     """May some turn leave the loop: by `break`, `return`, or with what a `try` around it catches?"""
     return bool(s.frame.trying) or any(leaves_early(b) for b in node.body)
 
@@ -91,7 +91,7 @@ def breaks(node: ast.AST) -> bool:
     return any(map(breaks, ast.iter_child_nodes(node)))
 
 
-def read_of_default(s: State, *nodes: ast.AST) -> list[str]:
+def read_of_default(s: LoweringState, *nodes: ast.AST) -> list[str]:
     """The variables whose `defaultdict` statements read, which makes values for its keys."""
     items = (n.value for x in nodes for n in nodes_in(x) if isinstance(n, ast.Subscript))
     found = dict.fromkeys(x.id for x in items if isinstance(x, ast.Name))
@@ -134,7 +134,7 @@ def _loads(node: ast.AST, name: str) -> bool:
     return any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load) for n in nodes_in(node))
 
 
-def carried_names(s: State, node: Loop) -> list[str]:
+def carried_names(s: LoweringState, node: Loop) -> list[str]:
     """Variables that one turn hands to the next, or to what follows the loop."""
     head = node.target if isinstance(node, ast.For) else node.test
     own = s.frame.source.locals  # `jnp.sort(x)` has the form of a list's `sort`
@@ -154,21 +154,21 @@ def carried_names(s: State, node: Loop) -> list[str]:
 class Turn:
     """One turn, lowered for carried variables of some layouts. `head` is the state of a `while` test."""
 
-    end: State
+    end: LoweringState
     args: tuple[Value, ...]
     index: Value | None = None
-    head: State | None = None
+    head: LoweringState | None = None
     head_args: tuple[Value, ...] = ()
     condition: Operand | None = None
 
 
-def region_of(args: tuple[Value, ...], t: State, results: Sequence[Operand]) -> Region:
+def region_of(args: tuple[Value, ...], t: LoweringState, results: Sequence[Operand]) -> Region:
     return Region(args, tuple(t.block.body), tuple(results))
 
 
 def enter_turn(
-    s: State, layouts: Layouts, more: Sequence[object], aliases: Aliases = ()
-) -> tuple[State, tuple[Value, ...]]:
+    s: LoweringState, layouts: Layouts, more: Sequence[object], aliases: Aliases = ()
+) -> tuple[LoweringState, tuple[Value, ...]]:
     """A state at the start of a turn, with fresh values for the carried variables (behind those of types `more`)."""
     t = s.fork()
     extra = [s.context.value(INT, "turn") for _ in more]
@@ -182,7 +182,7 @@ def enter_turn(
     return t, (*extra, *args)
 
 
-def _relate(s: State, layouts: Layouts) -> None:
+def _relate(s: LoweringState, layouts: Layouts) -> None:
     """Note which variables may hold one object, and which lists may hold what a variable holds."""
     identities = s.context.identities
     notes = (
@@ -197,7 +197,7 @@ def _relate(s: State, layouts: Layouts) -> None:
             notes[kind](s.env[name].value, s.env[other].value)
 
 
-def _sharing(s: State, t: State, layouts: Layouts, aliases: Aliases) -> Sharing:
+def _sharing(s: LoweringState, t: LoweringState, layouts: Layouts, aliases: Aliases) -> Sharing:
     """What variables share at the end of a turn, and what they did when it began."""
     identities, found = s.context.identities, set(layouts.sharing)
     same = {frozenset(pair) for pair in aliases}
@@ -219,7 +219,7 @@ def _sharing(s: State, t: State, layouts: Layouts, aliases: Aliases) -> Sharing:
     return frozenset(found)
 
 
-def _rebuilt(s: State, name: str, layout: Layout, operands: Iterator[Operand]) -> v.Abstract:
+def _rebuilt(s: LoweringState, name: str, layout: Layout, operands: Iterator[Operand]) -> v.Abstract:
     """The value of a variable at another point of the loop."""
     value = rebuild(layout, operands)
     if name in s.env:
@@ -227,7 +227,7 @@ def _rebuilt(s: State, name: str, layout: Layout, operands: Iterator[Operand]) -
     return value
 
 
-def aliases_of(s: State, node: Loop) -> Aliases:
+def aliases_of(s: LoweringState, node: Loop) -> Aliases:
     """Other names of the containers and objects that the loop changes in place, with the names that it uses."""
     again = _assigned_again(node.body)
     in_place = [n for n in changed(*node.body) if n in s.env and n not in again]
@@ -244,7 +244,7 @@ def _assigned_again(body: Sequence[ast.stmt]) -> frozenset[str]:
     return stored_names.intersection(stores(*body))
 
 
-def leave(s: State, layouts: Layouts, results: Sequence[Value], aliases: Aliases = ()) -> None:
+def leave(s: LoweringState, layouts: Layouts, results: Sequence[Value], aliases: Aliases = ()) -> None:
     operands = iter(results)
     for name, layout in layouts.items():
         s.bind(name, _rebuilt(s, name, layout, operands))
@@ -254,7 +254,11 @@ def leave(s: State, layouts: Layouts, results: Sequence[Value], aliases: Aliases
 
 
 def settle(
-    s: State, names: Sequence[str], turn: Callable[[Layouts], Turn], aliases: Aliases = (), node: Loop | None = None
+    s: LoweringState,
+    names: Sequence[str],
+    turn: Callable[[Layouts], Turn],
+    aliases: Aliases = (),
+    node: Loop | None = None,
 ) -> tuple[Layouts, Turn, list[Operand]]:
     """Layouts of the carried variables that a turn preserves, that turn, and the operands the loop starts with.
 
@@ -288,7 +292,7 @@ def settle(
     raise refused_without_memory(linked(layouts.values()), words, s.span, cure)
 
 
-def _around(s: State, node: Loop, layouts: Layouts) -> Any:
+def _around(s: LoweringState, node: Loop, layouts: Layouts) -> Any:
     """What decides the layouts that a turn preserves: those of the variables that it carries, or reads. None where it
     reads what has none."""
     read = dict.fromkeys(n.id for n in nodes_in(node) if isinstance(n, ast.Name) and n.id not in layouts)
@@ -299,7 +303,7 @@ def _around(s: State, node: Loop, layouts: Layouts) -> Any:
         return None
 
 
-def _turned(s: State, turn: Callable[[Layouts], Turn], layouts: Layouts) -> tuple[Turn, dict[str, Span | None]]:
+def _turned(s: LoweringState, turn: Callable[[Layouts], Turn], layouts: Layouts) -> tuple[Turn, dict[str, Span | None]]:
     """A turn, and where it reads variables that are not set yet: such a read ends its path."""
     around = s.frame.settling
     s.frame.settling = {**around, **{n: None for n, k in layouts.items() if isinstance(k, UnsetLayout)}}
@@ -314,12 +318,12 @@ def _turned(s: State, turn: Callable[[Layouts], Turn], layouts: Layouts) -> tupl
         s.frame.settling = around
 
 
-def _current(s: State, name: str) -> v.Abstract:
+def _current(s: LoweringState, name: str) -> v.Abstract:
     bound = s.env.get(name)
     return bound.value if bound is not None else v.Unset(name)
 
 
-def _wider(s: State, t: State, layouts: Layouts, initial: dict[str, v.Abstract]) -> Layouts:
+def _wider(s: LoweringState, t: LoweringState, layouts: Layouts, initial: dict[str, v.Abstract]) -> Layouts:
     """The layouts of the variables before the turn joined with those at its end."""
     wider = Layouts()
     for name, layout in layouts.items():
@@ -331,12 +335,12 @@ def _wider(s: State, t: State, layouts: Layouts, initial: dict[str, v.Abstract])
     return wider
 
 
-def _levelled(s: State, value: v.Abstract, layout: Layout) -> v.Abstract:
+def _levelled(s: LoweringState, value: v.Abstract, layout: Layout) -> v.Abstract:
     if isinstance(layout, ListingLayout) and layout.array:
         value = as_array(s, value)
     return level(s, value, v.Record("tuple", (), ())) if leaf_types(layout) else value
 
 
-def yields_of(t: State, layouts: Layouts) -> list[Operand]:
+def yields_of(t: LoweringState, layouts: Layouts) -> list[Operand]:
     """What a turn hands to the next one."""
     return [o for n, k in layouts.items() for o in convert(t, _levelled(t, _current(t, n), k), k)]

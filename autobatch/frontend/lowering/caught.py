@@ -14,6 +14,6 @@ class Caught:
     functions have raised; instructions by identity, so that they are kept alive here."""
 
     handled: dict[int, Instruction] = field(default_factory=dict)
-    before: dict[int, tuple[Instruction, dict[str, v.Bound]]] = field(default_factory=dict)
+    before: dict[int, tuple[Instruction, dict[str, v.BoundVariable]]] = field(default_factory=dict)
     raisings: dict[int, dict[str, v.Abstract]] = field(default_factory=dict)
     guarded: set[str] = field(default_factory=set)

@@ -22,7 +22,7 @@ from autobatch.frontend.lowering.joins import arms, as_listing, stored
 from autobatch.frontend.lowering.numbers import operand_of, undefined
 from autobatch.frontend.lowering.rolled import Body, in_loop
 from autobatch.frontend.lowering.sequences import begin, sequence
-from autobatch.frontend.lowering.state import Ended, State, Unknown
+from autobatch.frontend.lowering.state import Ended, LoweringState, UnknownResult
 from autobatch.frontend.memory import heaps, record_heap
 from autobatch.frontend.memory.list_heap import hold, tuple_of
 from autobatch.frontend.syntax import changing
@@ -34,7 +34,7 @@ from autobatch.ir.core import Apply, If, Map, Operand, Region
 from autobatch.ir.types import INT, List
 
 
-def comprehension(s: State, node: ast.ListComp | ast.GeneratorExp) -> v.Abstract:
+def comprehension(s: LoweringState, node: ast.ListComp | ast.GeneratorExp) -> v.Abstract:
     """The list that a comprehension makes."""
     if isinstance(node, ast.GeneratorExp):
         changing.refuse(s, node)
@@ -52,7 +52,7 @@ def comprehension(s: State, node: ast.ListComp | ast.GeneratorExp) -> v.Abstract
     return result
 
 
-def set_comprehension(s: State, node: ast.SetComp) -> v.Abstract:
+def set_comprehension(s: LoweringState, node: ast.SetComp) -> v.Abstract:
     """The set that a comprehension makes."""
     if changing.changes(node):
         return s.context.rules.make_set(s, changing.in_turns(s, node, node.elt))
@@ -64,7 +64,7 @@ def set_comprehension(s: State, node: ast.SetComp) -> v.Abstract:
 
 
 def _generate(
-    s: State,
+    s: LoweringState,
     generators: Sequence[ast.comprehension],
     element: ast.expr,
     source: v.Abstract | None = None,
@@ -81,10 +81,10 @@ def _generate(
         items = tuple(found.item(s, v.Static(k)) for k in range(found.length.value))
         found = v.Record("tuple", tuple(range(len(items))), items)
 
-    def inner(t: State) -> v.Abstract:
+    def inner(t: LoweringState) -> v.Abstract:
         return stored(t, _generate(t, rest, element, unrolled=unrolled) if rest else hold(t, t.evaluate(element)))
 
-    def body(t: State, x: v.Abstract) -> tuple[bool | Operand, Callable[[State], v.Abstract]]:
+    def body(t: LoweringState, x: v.Abstract) -> tuple[bool | Operand, Callable[[LoweringState], v.Abstract]]:
         assign(t, first.target, x)
         return _filters(t, first.ifs), inner
 
@@ -92,14 +92,14 @@ def _generate(
     return flatten(s, result) if rest else result
 
 
-def _filters(s: State, tests: Sequence[ast.expr]) -> bool | Operand:
+def _filters(s: LoweringState, tests: Sequence[ast.expr]) -> bool | Operand:
     """All filters of a `for`; a later one may read an item only where the earlier ones hold."""
     if not tests:
         return True
     return condition(s, tests[0] if len(tests) == 1 else ast.copy_location(ast.BoolOp(ast.And(), [*tests]), tests[0]))
 
 
-def collect(s: State, found: v.Record | v.Lazy, body: Body, *, listed: bool = False) -> v.Record | v.Listing:
+def collect(s: LoweringState, found: v.Record | v.Lazy, body: Body, *, listed: bool = False) -> v.Record | v.Listing:
     """A list of `body` over a sequence. `listed`: its elements are lists, of any length even where it is fixed."""
     if isinstance(found, v.Record):
         unrolled = _unroll(s, found, body)
@@ -109,23 +109,25 @@ def collect(s: State, found: v.Record | v.Lazy, body: Body, *, listed: bool = Fa
     return make_map(s, found, partial(_listed, body) if listed else body)
 
 
-def _listed(body: Body, s: State, x: v.Abstract) -> tuple[bool | Operand, Callable[[State], v.Abstract]]:
+def _listed(
+    body: Body, s: LoweringState, x: v.Abstract
+) -> tuple[bool | Operand, Callable[[LoweringState], v.Abstract]]:
     kept, element = body(s, x)
 
-    def made(t: State) -> v.Abstract:
+    def made(t: LoweringState) -> v.Abstract:
         value = element(t)
         return as_listing(t, value) if isinstance(value, v.Record) and value.items else value
 
     return kept, made
 
 
-def _lazy(s: State, found: v.Record) -> v.Lazy:
+def _lazy(s: LoweringState, found: v.Record) -> v.Lazy:
     lazy = sequence(s, as_listing(s, found))
     assert isinstance(lazy, v.Lazy)
     return lazy
 
 
-def _unroll(s: State, found: v.Record, body: Body) -> v.Record | None:
+def _unroll(s: LoweringState, found: v.Record, body: Body) -> v.Record | None:
     """One item after the other; None when a filter is not known while compiling."""
     kept: list[v.Abstract] = []
     take_back = s.mark()
@@ -139,11 +141,11 @@ def _unroll(s: State, found: v.Record, body: Body) -> v.Record | None:
     return v.Record("list", tuple(range(len(kept))), tuple(kept))
 
 
-def make_map(s: State, found: v.Lazy, body: Body) -> v.Record | v.Listing:
+def make_map(s: LoweringState, found: v.Lazy, body: Body) -> v.Record | v.Listing:
     """A `Map` over a sequence."""
     t = s.fork()
     turn = s.context.value(INT, "turn")
-    element: Callable[[State], v.Abstract]
+    element: Callable[[LoweringState], v.Abstract]
     try:
         kept, element = body(t, found.item(t, v.Leaf(turn)))
         element = partial(_checked, element, s)
@@ -156,7 +158,7 @@ def make_map(s: State, found: v.Lazy, body: Body) -> v.Record | v.Listing:
             value, layout, yields = _where(t, kept, element)
     except _Rolled:
         return in_loop(s, found, body)
-    except Unknown:
+    except UnknownResult:
         s.guess()
         return v.Record("list", (), ())
     except SourceError as error:
@@ -185,14 +187,14 @@ def make_map(s: State, found: v.Lazy, body: Body) -> v.Record | v.Listing:
     return listing
 
 
-def _listing(s: State, lists: tuple[Operand, ...], layout: Layout, item: v.Abstract) -> v.Listing:
+def _listing(s: LoweringState, lists: tuple[Operand, ...], layout: Layout, item: v.Abstract) -> v.Listing:
     """A new list, whose items are like this one."""
     made = v.Listing(lists, layout)
     s.context.identities.collected(made, [item], [b.value for b in s.env.values()])
     return made
 
 
-def _checked(element: Callable[[State], v.Abstract], s: State, t: State) -> v.Abstract:
+def _checked(element: Callable[[LoweringState], v.Abstract], s: LoweringState, t: LoweringState) -> v.Abstract:
     """The element of a turn; refused where it puts keys into a `defaultdict`, which all turns would share."""
     value = element(t)
     before = ((n, b.value) for n, b in s.env.items() if tables.has_default(b.value))
@@ -203,7 +205,9 @@ def _checked(element: Callable[[State], v.Abstract], s: State, t: State) -> v.Ab
     return value
 
 
-def _copied(s: State, t: State, turn: Operand, count: v.Abstract, yields: list[Operand]) -> tuple[Operand, ...] | None:
+def _copied(
+    s: LoweringState, t: LoweringState, turn: Operand, count: v.Abstract, yields: list[Operand]
+) -> tuple[Operand, ...] | None:
     """The lists whose items a comprehension takes one after the other: `[h for h, c in pairs]` is no loop."""
     sources: dict[Operand, Operand] = {}
     for instruction in t.block.body:
@@ -223,7 +227,7 @@ class _Rolled(Exception):
 
 
 def _where(
-    t: State, condition: Operand, element: Callable[[State], v.Abstract]
+    t: LoweringState, condition: Operand, element: Callable[[LoweringState], v.Abstract]
 ) -> tuple[v.Abstract, Layout, list[Operand]]:
     """The element of a filtered comprehension: computed only where the filter holds."""
     a, b = arms(t, condition)
@@ -246,7 +250,7 @@ def _where(
     return value, layout, list(results)
 
 
-def materialise(s: State, value: v.Abstract) -> v.Abstract:
+def materialise(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """A lazy sequence, or what a generator yields, as a list."""
     if isinstance(value, v.Generator):
         return yielded(s, value)
@@ -258,7 +262,7 @@ def materialise(s: State, value: v.Abstract) -> v.Abstract:
     return tuple_of(made) if value.is_tuple else made
 
 
-def dict_comprehension(s: State, node: ast.DictComp) -> v.Abstract:
+def dict_comprehension(s: LoweringState, node: ast.DictComp) -> v.Abstract:
     """A dict, whose keys may be known while compiling."""
     pair = ast.copy_location(ast.Tuple([node.key, node.value], ast.Load()), node)
     if changing.changes(node):
@@ -276,7 +280,7 @@ def dict_comprehension(s: State, node: ast.DictComp) -> v.Abstract:
     return tables.of_pairs(s, found)
 
 
-def _by_node(s: State, node: ast.DictComp) -> v.Abstract | None:
+def _by_node(s: LoweringState, node: ast.DictComp) -> v.Abstract | None:
     """`{v: h(v) for v in graph}`: a value for each node of a graph."""
     match node:
         case ast.DictComp(
@@ -293,7 +297,7 @@ def _by_node(s: State, node: ast.DictComp) -> v.Abstract | None:
     return by_nodes_of(s, found.items[0], values, node)
 
 
-def nested_reduction(s: State, node: ast.Call) -> ast.expr | None:
+def nested_reduction(s: LoweringState, node: ast.Call) -> ast.expr | None:
     """`sum(e for a in A for b in B)` as `sum(sum(e for b in B) for a in A)`; likewise any() and all()."""
     match node:
         case ast.Call(func=ast.Name(id="sum" | "any" | "all" as name), args=[ast.GeneratorExp() as inner], keywords=[]):

@@ -17,7 +17,7 @@ from autobatch.frontend.lowering.access import wrap
 from autobatch.frontend.lowering.assignment import put
 from autobatch.frontend.lowering.calls import bind_arguments, lookup
 from autobatch.frontend.lowering.folding import fold_call
-from autobatch.frontend.lowering.state import Frame, State
+from autobatch.frontend.lowering.state import FunctionFrame, LoweringState
 from autobatch.frontend.memory import heaps
 from autobatch.frontend.memory.heap import NeedsMemory
 from autobatch.frontend.memory.list_heap import hold
@@ -31,7 +31,7 @@ Arguments = Sequence[v.Abstract]
 Named = dict[str, v.Abstract]
 
 
-def construct(s: State, cls: type, args: Arguments, kwargs: Named) -> v.Abstract:
+def construct(s: LoweringState, cls: type, args: Arguments, kwargs: Named) -> v.Abstract:
     """`cls(*args, **kwargs)`"""
     made = _constructed(s, cls, args, kwargs)
     s.context.built.add(cls)
@@ -41,7 +41,7 @@ def construct(s: State, cls: type, args: Arguments, kwargs: Named) -> v.Abstract
     return heaps.allocate(s, heap, made) if heap is not None and isinstance(made, v.Record) else made
 
 
-def _constructed(s: State, cls: type, args: Arguments, kwargs: Named) -> v.Abstract:
+def _constructed(s: LoweringState, cls: type, args: Arguments, kwargs: Named) -> v.Abstract:
     """The object as a value."""
     if is_namedtuple(cls):
         fields: tuple[str, ...] = getattr(cls, "_fields", ())
@@ -73,7 +73,7 @@ def _is_plain(cls: type) -> bool:
 
 
 def _bind(
-    s: State, cls: type, names: Sequence[str], optional: Collection[str], args: Arguments, kwargs: Named
+    s: LoweringState, cls: type, names: Sequence[str], optional: Collection[str], args: Arguments, kwargs: Named
 ) -> dict[str, v.Abstract]:
     """Arguments by name; those that are `optional` may be missing."""
     if len(args) > len(names):
@@ -96,7 +96,7 @@ def _bind(
 
 
 def _by_fields(
-    s: State, made: v.Record, cls: type, fields: Sequence[Parameter], args: Arguments, kwargs: Named
+    s: LoweringState, made: v.Record, cls: type, fields: Sequence[Parameter], args: Arguments, kwargs: Named
 ) -> v.Abstract:
     """What an `__init__` that is generated for `cls` makes of an object: its fields in order, then what is to run
     after them."""
@@ -126,7 +126,9 @@ def _by_fields(
     return initialise(s, made, after, [], {}) if _is_written(after) else made
 
 
-def initialise(s: State, made: v.Record, function: types.FunctionType, args: Arguments, kwargs: Named) -> v.Abstract:
+def initialise(
+    s: LoweringState, made: v.Record, function: types.FunctionType, args: Arguments, kwargs: Named
+) -> v.Abstract:
     """Run `__init__` or `__post_init__` here, on an object whose attributes may still be set. Where the object has
     memory, and is more there than what has attributes (`self.parent = self`), it has its row from the beginning."""
     source = lookup(s, function)
@@ -146,11 +148,11 @@ def initialise(s: State, made: v.Record, function: types.FunctionType, args: Arg
     bound = bind_arguments(s, source, [itself, *args], kwargs, defaults)
     if any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(source.node)):
         s.refuse(f"{source.name} returns a value", "only set attributes in it")
-    frame = Frame(s.context, source, {}, constructing=first if itself is made else "", trying=s.frame.trying)
+    frame = FunctionFrame(s.context, source, {}, constructing=first if itself is made else "", trying=s.frame.trying)
     frame.borrowed = [x for n, x in bound.items() if n != first]
     for value in frame.borrowed:
         s.context.sites.lend(value)
-    inner = State(frame, s.block, {n: s.env[n] for n in heaps.variables(s)}, span=source.span)
+    inner = LoweringState(frame, s.block, {n: s.env[n] for n in heaps.variables(s)}, span=source.span)
     for name, value in bound.items():
         inner.bind(name, value)
     s.context.rules.execute(inner, source.body)
@@ -161,7 +163,7 @@ def initialise(s: State, made: v.Record, function: types.FunctionType, args: Arg
     return raising.take_raised(s, raising.with_raised(inner, made_now)) if s.frame.trying else made_now
 
 
-def of_base(s: State, function: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract | None:
+def of_base(s: LoweringState, function: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract | None:
     """`super().__init__(...)` or `Base.__init__(self, ...)` in an `__init__`: it sets attributes of the object that is
     being made. None for any other call."""
     name = s.frame.constructing
@@ -206,7 +208,7 @@ def _is_handed_on(function: ast.AST, name: str) -> bool:
     return bool(_whole_reads(function, name))
 
 
-def _sets_by_method(s: State, cls: type, function: ast.AST, name: str, seen: frozenset[str]) -> bool:
+def _sets_by_method(s: LoweringState, cls: type, function: ast.AST, name: str, seen: frozenset[str]) -> bool:
     """Is a method of the object in a variable called that sets attributes of it (`self.reset()`)? `seen`: the methods
     that this one is called by."""
     for n in ast.walk(function):
@@ -250,7 +252,7 @@ def _whole_reads(function: ast.AST, name: str) -> list[ast.Name]:
     return [n for n in nodes if isinstance(n, ast.Name) and n.id == name and id(n) not in held]
 
 
-def initialised(s: State, made: v.Record, args: Arguments) -> v.Abstract:
+def initialised(s: LoweringState, made: v.Record, args: Arguments) -> v.Abstract:
     """An exception that was caught, with what its own `__init__` makes of what it was raised with."""
     initialiser = inspect.getattr_static(made.cls, "__init__")
     if not _is_written(initialiser):

@@ -20,7 +20,7 @@ from autobatch.frontend.lowering.attributes import written
 from autobatch.frontend.lowering.calls import lookup
 from autobatch.frontend.lowering.exceptions import try_statement
 from autobatch.frontend.lowering.numbers import present
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import heaps
 from autobatch.frontend.syntax.flattening import placed
 from autobatch.frontend.syntax.generators import begun, continues, leaves, run_inside
@@ -31,7 +31,7 @@ _MADE_BY = contextlib.contextmanager(lambda: iter(())).__code__
 """The code of what `contextlib.contextmanager` makes of a generator function."""
 
 
-def with_statement(s: State, node: ast.With) -> None:
+def with_statement(s: LoweringState, node: ast.With) -> None:
     """`with context as name: ...`"""
     known = s.context.memory.rewritten
     if len(node.items) > 1:
@@ -62,7 +62,7 @@ def _is_name(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and _is_name(node.value))
 
 
-def _enter(s: State, node: ast.With, item: ast.withitem) -> None:
+def _enter(s: LoweringState, node: ast.With, item: ast.withitem) -> None:
     """A context of a class of the user."""
     known, name = s.context.memory.rewritten, _name(item)
     context = present(s, s.evaluate(item.context_expr))
@@ -88,9 +88,9 @@ def _name(item: ast.withitem) -> str:
     return f"<context {item.context_expr.lineno} {item.context_expr.col_offset}>"
 
 
-def _refuse_looking(s: State, context: v.Abstract) -> None:
+def _refuse_looking(s: LoweringState, context: v.Abstract) -> None:
     """Refuse an `__exit__` that looks at the exception, or may end it."""
-    classes = heaps.classes_of(s, context) if isinstance(context, v.Row) else [getattr(context, "cls", None)]
+    classes = heaps.classes_of(s, context) if isinstance(context, v.MemoryRow) else [getattr(context, "cls", None)]
     for cls in classes:
         function = inspect.getattr_static(cls, "__exit__", None)
         if not isinstance(function, types.FunctionType):
@@ -130,7 +130,11 @@ def _returns(node: ast.AST) -> bool:
 
 
 def _run_generator(
-    s: State, node: ast.With, made: Callable[..., Any], args: Sequence[ast.expr], keywords: Sequence[ast.keyword]
+    s: LoweringState,
+    node: ast.With,
+    made: Callable[..., Any],
+    args: Sequence[ast.expr],
+    keywords: Sequence[ast.keyword],
 ) -> None:
     """A generator under `contextmanager`: the body stands where it yields."""
     function = getattr(made, "__wrapped__", None)

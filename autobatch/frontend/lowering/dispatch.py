@@ -42,7 +42,7 @@ from autobatch.frontend.lowering.key_order import hand_out
 from autobatch.frontend.lowering.numbers import present
 from autobatch.frontend.lowering.operators import OPERATORS
 from autobatch.frontend.lowering.selection import apply_choice, of_each
-from autobatch.frontend.lowering.state import ChangesArray, Impure, State
+from autobatch.frontend.lowering.state import ChangesArray, Impure, LoweringState
 from autobatch.frontend.memory import row_classes
 from autobatch.frontend.memory.heap import NeedsMemory
 from autobatch.frontend.memory.list_heap import copied
@@ -75,7 +75,7 @@ Arguments = Sequence[v.Abstract]
 Named = dict[str, v.Abstract]
 
 
-def call(s: State, function: v.Abstract, args: Arguments, kwargs: Named, span: Span) -> v.Abstract:
+def call(s: LoweringState, function: v.Abstract, args: Arguments, kwargs: Named, span: Span) -> v.Abstract:
     """The result of a call."""
     function = present(s, function)
     match function:
@@ -91,7 +91,7 @@ def call(s: State, function: v.Abstract, args: Arguments, kwargs: Named, span: S
             return library(s, _run_deferred, [function, *args], kwargs)
         case v.Method(function=v.Static(value=None), receiver=v.Leaf() as receiver):
             return _by_class(s, receiver, function.name, args, kwargs)
-        case v.Method(function=v.Static(value=None), receiver=v.Row()):
+        case v.Method(function=v.Static(value=None), receiver=v.MemoryRow()):
             return row_classes.called(s, function, bind, args, kwargs)
         case v.Method(function=inner, receiver=receiver):
             if isinstance(inner, v.Static) and inner.value in (list.index, tuple.index):
@@ -116,7 +116,7 @@ def call(s: State, function: v.Abstract, args: Arguments, kwargs: Named, span: S
             s.refuse("this value cannot be called", "call a function, a class, or an object with __call__")
 
 
-def _by_class(s: State, receiver: v.Leaf, name: str, args: Arguments, kwargs: Named) -> v.Abstract:
+def _by_class(s: LoweringState, receiver: v.Leaf, name: str, args: Arguments, kwargs: Named) -> v.Abstract:
     """A method that classes of the examples define each in its own way: a chain of class tests."""
     assert isinstance(receiver.type, Ref)
     classes = class_list(s, receiver.type)
@@ -128,7 +128,7 @@ def _by_class(s: State, receiver: v.Leaf, name: str, args: Arguments, kwargs: Na
             groups.setdefault(found, set()).add(position)
     ordered = list(groups.items())
 
-    def at(t: State, k: int) -> v.Abstract:
+    def at(t: LoweringState, k: int) -> v.Abstract:
         found, positions = ordered[k]
         cls = classes[min(positions)].cls
         assert cls is not None
@@ -144,7 +144,7 @@ def _by_class(s: State, receiver: v.Leaf, name: str, args: Arguments, kwargs: Na
     return at(s, 0)
 
 
-def call_object(s: State, function: v.Static, args: Arguments, kwargs: Named) -> v.Abstract:
+def call_object(s: LoweringState, function: v.Static, args: Arguments, kwargs: Named) -> v.Abstract:
     """A call of a Python object known while compiling."""
     held = function.value
     if (made := with_names_copied(held, args)) is not None:
@@ -195,13 +195,13 @@ def call_object(s: State, function: v.Static, args: Arguments, kwargs: Named) ->
     s.refuse(f"{type(held).__name__!r} object is not callable", "call a function, a class, or an object with __call__")
 
 
-def _part(s: State, whole: v.Static, part: Any, *steps: tuple[str, Any]) -> v.Abstract:
+def _part(s: LoweringState, whole: v.Static, part: Any, *steps: tuple[str, Any]) -> v.Abstract:
     """Something that a Python object holds, with the way there."""
-    origin = functools.reduce(v.Origin.child, steps, whole.origin) if whole.origin is not None else None
+    origin = functools.reduce(v.FreeOrigin.child, steps, whole.origin) if whole.origin is not None else None
     return wrap(s.context, part, origin)
 
 
-def _of_string(s: State, held: Any, name: str, args: Arguments, kwargs: Named) -> v.Abstract:
+def _of_string(s: LoweringState, held: Any, name: str, args: Arguments, kwargs: Named) -> v.Abstract:
     """A method of `str`, called on a string of the examples or with one."""
     if kwargs:
         s.refuse(f"{name}() of a string takes no named arguments here", "pass them by position")
@@ -212,7 +212,7 @@ def _of_string(s: State, held: Any, name: str, args: Arguments, kwargs: Named) -
     return call_method(s, name, args[0], args[1:])
 
 
-def _other(s: State, function: v.Static, held: Any, args: Arguments, kwargs: Named) -> v.Abstract:
+def _other(s: LoweringState, function: v.Static, held: Any, args: Arguments, kwargs: Named) -> v.Abstract:
     """A library function, a function transformed by JAX, or an object with `__call__`."""
     method = inspect.getattr_static(type(held), "__call__", None)
     if is_user_function(method) and not hasattr(held, "__wrapped__"):
@@ -261,7 +261,7 @@ def _all_static(args: Arguments, kwargs: Named) -> bool:
     return all(isinstance(a, v.Static) and not inputs(a.value) for a in (*args, *kwargs.values()))
 
 
-def user_function(s: State, function: types.FunctionType, args: Arguments, kwargs: Named) -> v.Abstract:
+def user_function(s: LoweringState, function: types.FunctionType, args: Arguments, kwargs: Named) -> v.Abstract:
     """A function of the user: lowered; traced where its text has something that cannot be lowered."""
     if not _traceable(args, kwargs):
         return call_function(s, function, args, kwargs)
@@ -323,7 +323,7 @@ def _is_traceable(value: v.Abstract) -> bool:
             return False
 
 
-def library(s: State, function: Any, args: Arguments, kwargs: Named) -> v.Abstract:
+def library(s: LoweringState, function: Any, args: Arguments, kwargs: Named) -> v.Abstract:
     """A function of JAX or of another library."""
     args = [_argument(s, a) for a in args]
     kwargs = {k: _argument(s, a) for k, a in kwargs.items()}
@@ -386,7 +386,7 @@ def _called(function: Any, args: Arguments) -> str:
     return type(args[0].value).__name__ if name == "__call__" and isinstance(args[0], v.Static) else name
 
 
-def _try_static(s: State, function: Any, args: Arguments, kwargs: Named) -> v.Abstract | None:
+def _try_static(s: LoweringState, function: Any, args: Arguments, kwargs: Named) -> v.Abstract | None:
     """The result of a call without any value of the program, unless it is made of arrays."""
     given = [a.value for a in args if isinstance(a, v.Static)]
     named = {k: a.value for k, a in kwargs.items() if isinstance(a, v.Static)}
@@ -416,7 +416,7 @@ def _dict(kwargs: Named) -> v.Record:
     return v.Record("dict", tuple(kwargs), tuple(kwargs.values()))
 
 
-def _argument(s: State, value: v.Abstract) -> v.Abstract:
+def _argument(s: LoweringState, value: v.Abstract) -> v.Abstract:
     value = stored(s, copied(s, present(s, value)))
     if isinstance(value, v.Record):
         items = tuple(_argument(s, i) for i in value.items)

@@ -19,11 +19,11 @@ from autobatch.frontend.lowering.branches import run
 from autobatch.frontend.lowering.joins import arms, join
 from autobatch.frontend.lowering.numbers import operand_of
 from autobatch.frontend.lowering.raising import EXCEPTION, among, exception, is_caught
-from autobatch.frontend.lowering.state import FLAGS, RAISED, RESULT, RETURNED, State
+from autobatch.frontend.lowering.state import FLAGS, RAISED, RESULT, RETURNED, LoweringState
 from autobatch.frontend.types import values as v
 
 
-def try_statement(s: State, node: ast.Try) -> None:
+def try_statement(s: LoweringState, node: ast.Try) -> None:
     """`try: ... except ...: ... else: ... finally: ...`"""
     classes = [_classes(s, h) for h in node.handlers]
     s.bind(RAISED, v.Static(False))
@@ -39,7 +39,7 @@ def try_statement(s: State, node: ast.Try) -> None:
     _finally(s, node)
 
 
-def _classes(s: State, handler: ast.ExceptHandler) -> list[type[BaseException]]:
+def _classes(s: LoweringState, handler: ast.ExceptHandler) -> list[type[BaseException]]:
     if handler.type is None:
         return [BaseException]
     found = s.evaluate(handler.type)
@@ -51,7 +51,7 @@ def _classes(s: State, handler: ast.ExceptHandler) -> list[type[BaseException]]:
     return kinds
 
 
-def _handle(s: State, node: ast.Try, classes: Sequence[Sequence[type[BaseException]]]) -> None:
+def _handle(s: LoweringState, node: ast.Try, classes: Sequence[Sequence[type[BaseException]]]) -> None:
     """Run the handlers where something has been raised."""
     raised = s.flag(RAISED)
     s.bind(RAISED, v.Static(False))
@@ -71,7 +71,7 @@ def _behind(node: ast.Try) -> ast.stmt:
     return node.body[-1] if node.finalbody else node
 
 
-def _dispatch(s: State, node: ast.Try, classes: Sequence[Sequence[type[BaseException]]], at: int) -> None:
+def _dispatch(s: LoweringState, node: ast.Try, classes: Sequence[Sequence[type[BaseException]]], at: int) -> None:
     """The first handler, from one on, that catches what was raised."""
     if at == len(classes):
         s.bind(RAISED, v.Static(True))  # for a `try` around
@@ -94,7 +94,7 @@ def _dispatch(s: State, node: ast.Try, classes: Sequence[Sequence[type[BaseExcep
     )
 
 
-def _run_handler(s: State, handler: ast.ExceptHandler, found: Sequence[int]) -> None:
+def _run_handler(s: LoweringState, handler: ast.ExceptHandler, found: Sequence[int]) -> None:
     """A handler, for exceptions of some kinds. Where it looks at the exception, it is run for each kind apart."""
     looked_at = handler.name is not None and handler.name in stores_and_loads(handler)
     if looked_at and len(found) > 1:
@@ -131,7 +131,7 @@ def _first(kind: type[BaseException], classes: Sequence[Sequence[type[BaseExcept
 _KEPT = "<result, in finally>"
 
 
-def _finally(s: State, node: ast.Try) -> None:
+def _finally(s: LoweringState, node: ast.Try) -> None:
     if not node.finalbody or s.dead:
         return
     flags = {name: s.env[name] for name in FLAGS if name in s.env}

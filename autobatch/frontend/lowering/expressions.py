@@ -31,7 +31,7 @@ from autobatch.frontend.lowering.operators import BINARY, apply_binary, apply_un
 from autobatch.frontend.lowering.refusals import EXPRESSION_REFUSALS
 from autobatch.frontend.lowering.searching import first_element
 from autobatch.frontend.lowering.sequences import sequence
-from autobatch.frontend.lowering.state import Ended, State
+from autobatch.frontend.lowering.state import Ended, LoweringState
 from autobatch.frontend.memory.list_heap import copied, hold
 from autobatch.frontend.memory.list_sites import is_given
 from autobatch.frontend.memory.making import made_by
@@ -44,7 +44,7 @@ from autobatch.frontend.syntax.sources import changed_later
 from autobatch.frontend.types import values as v
 
 
-def evaluate(s: State, node: ast.expr) -> v.Abstract:
+def evaluate(s: LoweringState, node: ast.expr) -> v.Abstract:
     """The abstract value of an expression."""
     if s.dead:
         raise Ended
@@ -61,11 +61,11 @@ def evaluate(s: State, node: ast.expr) -> v.Abstract:
     return value
 
 
-def _constant(s: State, node: ast.Constant) -> v.Abstract:
+def _constant(s: LoweringState, node: ast.Constant) -> v.Abstract:
     return v.Static(node.value)
 
 
-def _name(s: State, node: ast.Name) -> v.Abstract:
+def _name(s: LoweringState, node: ast.Name) -> v.Abstract:
     value = variable(s, node.id)
     if isinstance(value, v.Optional) and value.unset:
         if node.id not in s.env:  # a variable of the function around this one
@@ -75,11 +75,11 @@ def _name(s: State, node: ast.Name) -> v.Abstract:
     return value
 
 
-def _attribute(s: State, node: ast.Attribute) -> v.Abstract:
+def _attribute(s: LoweringState, node: ast.Attribute) -> v.Abstract:
     return attribute(s, s.evaluate(node.value), node.attr)
 
 
-def _elements(s: State, nodes: list[ast.expr]) -> list[v.Abstract]:
+def _elements(s: LoweringState, nodes: list[ast.expr]) -> list[v.Abstract]:
     """The elements of a display; `*x` spreads a sequence of known length."""
     found = _parts(s, nodes)
     if any(not isinstance(part, v.Record) for part in found):
@@ -87,7 +87,7 @@ def _elements(s: State, nodes: list[ast.expr]) -> list[v.Abstract]:
     return [x for part in found if isinstance(part, v.Record) for x in part.items]
 
 
-def _parts(s: State, nodes: list[ast.expr]) -> list[v.Abstract]:
+def _parts(s: LoweringState, nodes: list[ast.expr]) -> list[v.Abstract]:
     """The elements of a display as lists behind one another: those written out, and those that `*` spreads."""
     parts: list[v.Abstract] = []
     for node in nodes:
@@ -105,15 +105,15 @@ def _parts(s: State, nodes: list[ast.expr]) -> list[v.Abstract]:
     return parts
 
 
-def _tuple(s: State, node: ast.Tuple) -> v.Abstract:
+def _tuple(s: LoweringState, node: ast.Tuple) -> v.Abstract:
     return _display(s, "tuple", node.elts)
 
 
-def _list(s: State, node: ast.List) -> v.Abstract:
+def _list(s: LoweringState, node: ast.List) -> v.Abstract:
     return _display(s, "list", node.elts)
 
 
-def _display(s: State, kind: Any, nodes: list[ast.expr]) -> v.Abstract:
+def _display(s: LoweringState, kind: Any, nodes: list[ast.expr]) -> v.Abstract:
     parts = _parts(s, nodes)
     if any(isinstance(x, v.Generator) for part in parts if isinstance(part, v.Record) for x in part.items):
         s.refuse("a generator is kept in a list or tuple here", "make a list of it: list(...)")
@@ -125,11 +125,11 @@ def _record(kind: Any, items: list[v.Abstract]) -> v.Record:
     return v.Record(kind, tuple(range(len(items))), tuple(items))
 
 
-def _set(s: State, node: ast.Set) -> v.Abstract:
+def _set(s: LoweringState, node: ast.Set) -> v.Abstract:
     return sets.make_set(s, set, _elements(s, node.elts))
 
 
-def _dict(s: State, node: ast.Dict) -> v.Abstract:
+def _dict(s: LoweringState, node: ast.Dict) -> v.Abstract:
     made = v.Record("dict", (), ())
     for key, value in zip(node.keys, node.values, strict=True):
         if key is None:
@@ -143,7 +143,7 @@ def _dict(s: State, node: ast.Dict) -> v.Abstract:
     return made
 
 
-def _binary(s: State, node: ast.BinOp) -> v.Abstract:
+def _binary(s: LoweringState, node: ast.BinOp) -> v.Abstract:
     left = s.evaluate(node.left)
     right = s.evaluate(node.right)
     if changed_later([node.left, node.right]):
@@ -151,11 +151,11 @@ def _binary(s: State, node: ast.BinOp) -> v.Abstract:
     return apply_binary(s, BINARY[type(node.op)], left, right)
 
 
-def _unary(s: State, node: ast.UnaryOp) -> v.Abstract:
+def _unary(s: LoweringState, node: ast.UnaryOp) -> v.Abstract:
     return apply_unary(s, node.op, s.evaluate(node.operand))
 
 
-def _subscript(s: State, node: ast.Subscript) -> v.Abstract:
+def _subscript(s: LoweringState, node: ast.Subscript) -> v.Abstract:
     value = s.evaluate(node.value)
     index = s.evaluate(node.slice)
     if not isinstance(value, v.Record) or not tables.has_default(value):
@@ -168,14 +168,14 @@ def _subscript(s: State, node: ast.Subscript) -> v.Abstract:
     return found
 
 
-def _slice(s: State, node: ast.Slice) -> v.Abstract:
+def _slice(s: LoweringState, node: ast.Slice) -> v.Abstract:
     bounds = [v.Static(None) if n is None else s.evaluate(n) for n in (node.lower, node.upper, node.step)]
     if all(isinstance(b, v.Static) for b in bounds):
         return v.Static(slice(*(b.value for b in bounds if isinstance(b, v.Static))))
     return v.Record("object", ("start", "stop", "step"), tuple(bounds), slice)
 
 
-def _call(s: State, node: ast.Call) -> v.Abstract:
+def _call(s: LoweringState, node: ast.Call) -> v.Abstract:
     if (result := changing.reduced(s, node)) is not None:
         return result
     if (nested := nested_reduction(s, node)) is not None:
@@ -208,7 +208,7 @@ def _call(s: State, node: ast.Call) -> v.Abstract:
     return result
 
 
-def _zipped(s: State, node: ast.Call) -> v.Abstract | None:
+def _zipped(s: LoweringState, node: ast.Call) -> v.Abstract | None:
     """`zip(*rows)` where the number of rows is data."""
     match node:
         case ast.Call(args=[ast.Starred(value=rows)], keywords=[]):
@@ -220,27 +220,27 @@ def _zipped(s: State, node: ast.Call) -> v.Abstract | None:
     return None
 
 
-def _arguments(s: State, function: v.Abstract, nodes: list[ast.expr]) -> list[v.Abstract]:
+def _arguments(s: LoweringState, function: v.Abstract, nodes: list[ast.expr]) -> list[v.Abstract]:
     """Positional arguments. `max(*xs, y)` is `max([*xs, y])`, whatever the length of `xs`."""
     if function in (v.Static(min), v.Static(max)) and any(isinstance(n, ast.Starred) for n in nodes):
         return [concatenate(s, *_parts(s, nodes))]
     return _elements(s, nodes)
 
 
-def _walrus(s: State, node: ast.NamedExpr) -> v.Abstract:
+def _walrus(s: LoweringState, node: ast.NamedExpr) -> v.Abstract:
     value = s.evaluate(node.value)
     refuse_kept(s, node, value)
     assign(s, node.target, value)
     return value
 
 
-def _string(s: State, node: ast.JoinedStr) -> v.Abstract:
+def _string(s: LoweringState, node: ast.JoinedStr) -> v.Abstract:
     return formatted(s, node)
 
 
 MAKING = (ast.List, ast.ListComp, ast.BinOp, ast.Call, ast.Subscript, ast.Dict, ast.DictComp, ast.Set, ast.SetComp)
 """The expressions that may make a list or dict."""
-EXPRESSIONS: dict[type[ast.expr], Callable[[State, Any], v.Abstract]] = {
+EXPRESSIONS: dict[type[ast.expr], Callable[[LoweringState, Any], v.Abstract]] = {
     ast.Constant: _constant,
     ast.Name: _name,
     ast.Attribute: _attribute,

@@ -9,13 +9,13 @@ from autobatch.frontend.lowering.joins import arms, join
 from autobatch.frontend.lowering.key_order import hand_out
 from autobatch.frontend.lowering.numbers import operand_of
 from autobatch.frontend.lowering.raising import EXCEPTION, is_caught, raise_again, raise_here
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.types import values as v
 from autobatch.ir.core import Operand
 from autobatch.ir.types import Array, Tag
 
 
-def raise_statement(s: State, node: ast.Raise) -> None:
+def raise_statement(s: LoweringState, node: ast.Raise) -> None:
     """`raise Kind(message)`: nothing behind it runs. (What it stems `from` is of no account.)"""
     if _is_handled(s, node.exc):
         assert s.frame.handling is not None
@@ -35,7 +35,7 @@ def raise_statement(s: State, node: ast.Raise) -> None:
     s.dead = True
 
 
-def _is_handled(s: State, node: ast.expr | None) -> bool:
+def _is_handled(s: LoweringState, node: ast.expr | None) -> bool:
     """Is it the exception that the handler around has caught?"""
     if node is None and s.frame.handling is None:
         s.refuse("`raise` without an exception stands in no handler", "name the exception")
@@ -44,7 +44,7 @@ def _is_handled(s: State, node: ast.expr | None) -> bool:
     return isinstance(node, ast.Name) and s.frame.handling is not None and node.id == s.frame.handling[2]
 
 
-def _class(s: State, node: ast.expr | None) -> type[BaseException]:
+def _class(s: LoweringState, node: ast.expr | None) -> type[BaseException]:
     assert node is not None
     kind = s.evaluate(node.func if isinstance(node, ast.Call) else node)
     if not (isinstance(kind, v.Static) and isinstance(kind.value, type) and issubclass(kind.value, BaseException)):
@@ -55,7 +55,7 @@ def _class(s: State, node: ast.expr | None) -> type[BaseException]:
     return cls
 
 
-def assert_statement(s: State, node: ast.Assert) -> None:
+def assert_statement(s: LoweringState, node: ast.Assert) -> None:
     condition = holds(s, node.test)
     if condition is True:
         return
@@ -76,7 +76,7 @@ def assert_statement(s: State, node: ast.Assert) -> None:
     join(s, condition, good, bad)
 
 
-def text(s: State, node: ast.expr | None) -> tuple[str, list[Operand]]:
+def text(s: LoweringState, node: ast.expr | None) -> tuple[str, list[Operand]]:
     """A message as a format string and the operands for it."""
     match node:
         case None:
@@ -92,7 +92,7 @@ def text(s: State, node: ast.expr | None) -> tuple[str, list[Operand]]:
             return _value(s, s.evaluate(node), "")
 
 
-def _part(s: State, node: ast.expr) -> tuple[str, list[Operand]]:
+def _part(s: LoweringState, node: ast.expr) -> tuple[str, list[Operand]]:
     if isinstance(node, ast.Constant):
         return _escaped(node.value), []
     assert isinstance(node, ast.FormattedValue)
@@ -103,7 +103,7 @@ def _part(s: State, node: ast.expr) -> tuple[str, list[Operand]]:
     return _value(s, s.evaluate(node.value), conversion + (f":{spec}" if spec else ""))
 
 
-def _value(s: State, value: v.Abstract, form: str) -> tuple[str, list[Operand]]:
+def _value(s: LoweringState, value: v.Abstract, form: str) -> tuple[str, list[Operand]]:
     if isinstance(value, v.Static):
         hand_out(s.context, value.value)
         return _escaped(("{" + form + "}").format(value.value)), []

@@ -9,7 +9,7 @@ from typing import Any
 
 from autobatch.frontend.lowering.access import wrap
 from autobatch.frontend.lowering.key_order import hand_out
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.statics import container_kind
 
@@ -21,7 +21,7 @@ ORDERLESS = (operator.eq, operator.getitem)
 """Operators that do not see in which order a dict holds its keys."""
 
 
-def fold(s: State, function: Callable[..., Any], *args: Any, origin: v.Origin | None = None) -> v.Abstract:
+def fold(s: LoweringState, function: Callable[..., Any], *args: Any, origin: v.FreeOrigin | None = None) -> v.Abstract:
     """The result of a call of plain values. `origin`: where it is found."""
     if function not in ORDERLESS or container_kind(args[0]) is None:
         hand_out(s.context, *args)
@@ -36,7 +36,7 @@ def fold(s: State, function: Callable[..., Any], *args: Any, origin: v.Origin | 
 
 
 def fold_call(
-    s: State, function: Callable[..., Any], args: Sequence[v.Abstract], kwargs: Mapping[str, v.Abstract]
+    s: LoweringState, function: Callable[..., Any], args: Sequence[v.Abstract], kwargs: Mapping[str, v.Abstract]
 ) -> v.Abstract:
     """The result of a call whose arguments are all known."""
     given = [a.value for a in args if isinstance(a, v.Static)]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 
 from autobatch.frontend.library import remembered
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.syntax import cells
 from autobatch.frontend.syntax.decorated import decorated
 from autobatch.frontend.syntax.sources import FunctionNode, FunctionSource, describe
 from autobatch.frontend.types import values as v
 
 
-def define(s: State, node: FunctionNode) -> v.Abstract:
+def define(s: LoweringState, node: FunctionNode) -> v.Abstract:
     """A local function: its text and the values of its defaults. Decorators are called on it."""
     a = node.args
     named = [*a.posonlyargs, *a.args]
@@ -30,7 +30,7 @@ def define(s: State, node: FunctionNode) -> v.Abstract:
     return function
 
 
-def _source(s: State, node: FunctionNode) -> FunctionSource:
+def _source(s: LoweringState, node: FunctionNode) -> FunctionSource:
     cache, outer = s.context.memory.sources, s.frame.source
     if (outer, node) not in cache:
         name = "lambda" if isinstance(node, ast.Lambda) else node.name

@@ -18,7 +18,7 @@ from autobatch.frontend.lowering.folding import fold
 from autobatch.frontend.lowering.numbers import combine, operand_of, present, traced
 from autobatch.frontend.lowering.selection import apply_choice, of_each, select
 from autobatch.frontend.lowering.sequences import item, sliced
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import dict_heap, heaps, list_heap, record_heap
 from autobatch.frontend.tracing.tracing import Untraceable, trace
 from autobatch.frontend.types import values as v
@@ -28,7 +28,7 @@ from autobatch.ir.ops import own
 from autobatch.ir.types import INT, Array, Ref, Tag
 
 
-def subscript(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
+def subscript(s: LoweringState, value: v.Abstract, index: v.Abstract) -> v.Abstract:
     """`value[index]`"""
     value, index = heaps.opened(s, viewed(s, present(s, value))), present(s, index)
     if (made := of_each(s, (index,), lambda t, i: subscript(t, value, i))) is not None:
@@ -83,14 +83,14 @@ def _is_array(value: v.Abstract) -> bool:
     )
 
 
-def _of_object(s: State, value: v.Leaf, index: v.Abstract) -> v.Abstract:
+def _of_object(s: LoweringState, value: v.Leaf, index: v.Abstract) -> v.Abstract:
     parts = fields_of(s, value)
     if parts is not None:
         return lookup(s, parts, index) if parts.kind == "dict" else item(s, parts, index)
     return s.call(attribute(s, value, "__getitem__"), [index])
 
 
-def index_array(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
+def index_array(s: LoweringState, value: v.Abstract, index: v.Abstract) -> v.Abstract:
     """`array[index]`: out of range it fails where the array is one of NumPy, and is clamped where it is one of JAX."""
     if isinstance(value, v.Leaf):
         index = indices(s, index)
@@ -106,7 +106,7 @@ def index_array(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
         s.refuse(f"this index of an array cannot be compiled: {str(error).splitlines()[0]}", "check index and shape")
 
 
-def indices(s: State, index: v.Abstract) -> v.Abstract:
+def indices(s: LoweringState, index: v.Abstract) -> v.Abstract:
     """An index in which lists of integers, `[[i, j]]`, are the arrays that NumPy makes of them."""
     match index:
         case v.Record(kind="list"):
@@ -121,7 +121,7 @@ def indices(s: State, index: v.Abstract) -> v.Abstract:
             return index
 
 
-def lookup(s: State, table: v.Record, key: v.Abstract) -> v.Abstract:
+def lookup(s: LoweringState, table: v.Record, key: v.Abstract) -> v.Abstract:
     """`table[key]` of a dict: a constant key, or a string, enum member or number of the examples."""
     key = constant(key)
     if isinstance(key, v.Static):
@@ -136,7 +136,7 @@ def lookup(s: State, table: v.Record, key: v.Abstract) -> v.Abstract:
     return select(s, position_of(s, table, key), table.items)
 
 
-def position_of(s: State, table: v.Record, key: v.Abstract) -> Operand:
+def position_of(s: LoweringState, table: v.Record, key: v.Abstract) -> Operand:
     """The position of a key of the program among the keys of a dict; KeyError when it is none of them."""
     operand = operand_of(s, key)
     if isinstance(operand.type, Tag):

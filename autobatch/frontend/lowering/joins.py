@@ -16,7 +16,7 @@ from typing import Any
 from autobatch.errors import SourceError, TypeConflictError, UnsupportedError
 from autobatch.frontend.lowering.access import expand
 from autobatch.frontend.lowering.numbers import coerce, negate, operand_of, present, traced, undefined
-from autobatch.frontend.lowering.state import FLAGS, RESULT, RETURNED, Ended, State, Unknown
+from autobatch.frontend.lowering.state import FLAGS, RESULT, RETURNED, Ended, LoweringState, UnknownResult
 from autobatch.frontend.memory.heap import Heap, NeedsMemory, is_state
 from autobatch.frontend.memory.list_sites import is_dict, is_given, is_list
 from autobatch.frontend.syntax.scopes import is_cell, shown
@@ -39,19 +39,19 @@ from autobatch.frontend.types.layouts import (
     rebuild,
 )
 from autobatch.frontend.types.statics import Kind, container_kind
-from autobatch.frontend.types.unify import Conflict, as_table, position_among, refuse_alternatives, unify
+from autobatch.frontend.types.unify import LayoutConflict, as_table, position_among, refuse_alternatives, unify
 from autobatch.ir.core import Apply, If, Instruction, Map, Operand, Region, Value
 from autobatch.ir.ops import OWN, own
-from autobatch.ir.types import INT, List, Made, Ref
+from autobatch.ir.types import INT, BuiltObject, List, Ref
 from autobatch.source import Span
 
 LEFT = "<left>"
 """The name of a variable on a path that has returned: nobody reads it."""
-Thunk = Callable[[State], v.Abstract]
+Thunk = Callable[[LoweringState], v.Abstract]
 
 
 def conditional(
-    s: State, condition: Operand, then: Thunk, orelse: Thunk, places: tuple[Span, Span] | None = None
+    s: LoweringState, condition: Operand, then: Thunk, orelse: Thunk, places: tuple[Span, Span] | None = None
 ) -> v.Abstract:
     """The value of `then() if condition else orelse()`; only the arm taken runs. `places` is where the arms are."""
     known = s.block.truth(condition)
@@ -60,11 +60,11 @@ def conditional(
     a, b = arms(s, condition)
     x, y = attempt(a, then), attempt(b, orelse)
     if a.dead and b.dead and not (a.block.body or b.block.body):
-        raise Unknown
+        raise UnknownResult
     return join(s, condition, a, b, [(x, y)], places=places)[0]
 
 
-def arms(s: State, condition: Operand) -> tuple[State, State]:
+def arms(s: LoweringState, condition: Operand) -> tuple[LoweringState, LoweringState]:
     """The state at the start of either arm of a branch."""
     a, b = s.fork(), s.fork()
     a.assume(condition, True)
@@ -72,11 +72,11 @@ def arms(s: State, condition: Operand) -> tuple[State, State]:
     return a, b
 
 
-def attempt(s: State, thunk: Thunk) -> v.Abstract:
+def attempt(s: LoweringState, thunk: Thunk) -> v.Abstract:
     """Run one arm; it ends where a result is not known yet."""
     try:
         return thunk(s)
-    except Unknown:
+    except UnknownResult:
         drop(s)
     except Ended:
         s.dead = True
@@ -87,7 +87,7 @@ def attempt(s: State, thunk: Thunk) -> v.Abstract:
     return v.Static(None)
 
 
-def drop(s: State) -> None:
+def drop(s: LoweringState) -> None:
     """End an arm of which something is not known yet."""
     s.frame.unknown = True
     s.block.body.clear()
@@ -95,10 +95,10 @@ def drop(s: State) -> None:
 
 
 def join(
-    s: State,
+    s: LoweringState,
     condition: Operand,
-    a: State,
-    b: State,
+    a: LoweringState,
+    b: LoweringState,
     extra: Sequence[tuple[v.Abstract, v.Abstract]] = (),
     node: ast.AST | None = None,
     places: tuple[Span, Span] | None = None,
@@ -111,7 +111,7 @@ def join(
     names = [n for n in names if _wanted(s, n, node)]
     pairs = [(_bound(a, n), _bound(b, n)) for n in names]
     first, second = places or (s.span, s.span)
-    pairs += [(v.Bound(x, first), v.Bound(y, second)) for x, y in extra]
+    pairs += [(v.BoundVariable(x, first), v.BoundVariable(y, second)) for x, y in extra]
     try:
         joined = _merge(s, condition, a, b, pairs, [*names, *("" for _ in extra)])
     except SourceError as error:
@@ -125,30 +125,37 @@ def join(
     alike: dict[tuple[int, int], v.Abstract] = {}
     for name, value, (x, y) in zip(names, joined, pairs, strict=False):
         # two names of one container stay so
-        s.env[name] = v.Bound(alike.setdefault((id(x.value), id(y.value)), value), x.span)
+        s.env[name] = v.BoundVariable(alike.setdefault((id(x.value), id(y.value)), value), x.span)
     return joined[len(names) :]
 
 
-def _bound(s: State, name: str) -> v.Bound:
+def _bound(s: LoweringState, name: str) -> v.BoundVariable:
     bound = s.env.get(name)
     if name not in FLAGS:
         left = s.flag(RETURNED) == v.Static(True) and name != RESULT and not is_state(name)
         if bound is None or left:
-            return v.Bound(v.Unset(name if bound is None and s.flag(RETURNED) != v.Static(True) else LEFT), s.span)
+            return v.BoundVariable(
+                v.Unset(name if bound is None and s.flag(RETURNED) != v.Static(True) else LEFT), s.span
+            )
         return bound
     flag = s.flag(name)
     known = s.block.truth(flag.operand) if isinstance(flag, v.Leaf) else None
-    return v.Bound(flag if known is None else v.Static(known), bound.span if bound else s.span)
+    return v.BoundVariable(flag if known is None else v.Static(known), bound.span if bound else s.span)
 
 
-def _wanted(s: State, name: str, node: ast.AST | None) -> bool:
+def _wanted(s: LoweringState, name: str, node: ast.AST | None) -> bool:
     """Is the variable read behind `node`, the last statement that has run?"""
     threaded = is_cell(name) and name not in s.frame.source.locals
     return node is None or name.startswith("<") or threaded or s.frame.source.read_after(name, node)
 
 
 def _merge(
-    s: State, condition: Operand, a: State, b: State, pairs: Sequence[tuple[v.Bound, v.Bound]], names: Sequence[str]
+    s: LoweringState,
+    condition: Operand,
+    a: LoweringState,
+    b: LoweringState,
+    pairs: Sequence[tuple[v.BoundVariable, v.BoundVariable]],
+    names: Sequence[str],
 ) -> list[v.Abstract]:
     layouts: list[Layout] = []
     lefts: list[list[Operand]] = []
@@ -193,7 +200,7 @@ def common_layouts(a: Layout, b: Layout, name: str, first: Span, second: Span, t
     variable has before a loop, and behind a turn of it?"""
     try:
         return unify(a, b)
-    except Conflict as conflict:
+    except LayoutConflict as conflict:
         what = {"": "the value", "<result>": "the result"}.get(name, f"the variable {shown(name)!r}")
         words = f"{what} has different types on two paths: {conflict}"
         cure, other = "make both paths give the same type, dtype and shape", "the other value comes from here"
@@ -209,7 +216,7 @@ def common_layouts(a: Layout, b: Layout, name: str, first: Span, second: Span, t
         raise TypeConflictError(words, second, cure, also) from None
 
 
-def stored(s: State, value: v.Abstract) -> v.Abstract:
+def stored(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """A value that can cross a join: lazy sequences become lists."""
     if isinstance(value, v.Lazy):
         return s.context.rules.materialise(s, value)
@@ -221,7 +228,7 @@ def stored(s: State, value: v.Abstract) -> v.Abstract:
     return value
 
 
-def as_array(s: State, value: v.Abstract) -> v.Abstract:
+def as_array(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """An array of the examples whose length is data as one that the function has made; any other value as it is."""
     store = value.type.store if isinstance(value, v.Leaf) and isinstance(value.type, List) else None
     if store is None or not s.context.schema.list(store).from_array:
@@ -229,7 +236,7 @@ def as_array(s: State, value: v.Abstract) -> v.Abstract:
     return s.context.rules.stacked(s, operator.getitem, (value, v.Static(slice(None))))
 
 
-def level(s: State, value: v.Abstract, other: v.Abstract) -> v.Abstract:
+def level(s: LoweringState, value: v.Abstract, other: v.Abstract) -> v.Abstract:
     """Containers that are static or of the examples meet containers built in the function: take them apart. A list that
     meets one with memory has memory too, from where it is made."""
     if s.context.memory.sites:
@@ -247,7 +254,7 @@ def level(s: State, value: v.Abstract, other: v.Abstract) -> v.Abstract:
         return value if parts is None else level(s, parts, expand(s, other))
     if _is_held(s, other) and container_kind_of(value) is not None:
         return expand(s, value)
-    made = isinstance(other, v.Leaf) and isinstance(other.type, Made)
+    made = isinstance(other, v.Leaf) and isinstance(other.type, BuiltObject)
     if isinstance(value, v.Static) and (made or isinstance(other, v.Record | v.Listing)):
         return expand(s, value)
     if isinstance(value, v.Static) and isinstance(other, v.Static) and value.value is not other.value:
@@ -277,7 +284,7 @@ def _has_kind(heap: Heap, value: v.Abstract) -> bool:
     return is_list(value) or is_given(value) if heap.is_list else heap.is_dict and is_dict(value)
 
 
-def _is_held(s: State, value: v.Abstract) -> bool:
+def _is_held(s: LoweringState, value: v.Abstract) -> bool:
     """Is it a tuple, NamedTuple or dict of the examples that is not None here?"""
     if not isinstance(value, v.Leaf) or not isinstance(value.type, Ref) or s.block.fact(value.operand).null:
         return False
@@ -289,7 +296,7 @@ def container_kind_of(value: v.Abstract) -> Kind | None:
     return container_kind(value.value) if isinstance(value, v.Static) else None
 
 
-def _adopt(s: State, condition: Operand, a: State, b: State) -> State:
+def _adopt(s: LoweringState, condition: Operand, a: LoweringState, b: LoweringState) -> LoweringState:
     """One arm never ends: what follows belongs to the other one alone, so that one goes on in the block around."""
     live, dead = (b, a) if a.dead else (a, b)
     if dead.block.body:
@@ -303,7 +310,7 @@ def _adopt(s: State, condition: Operand, a: State, b: State) -> State:
     return live
 
 
-def _emit_failing(s: State, condition: Operand, when: bool, body: list[Instruction]) -> None:
+def _emit_failing(s: LoweringState, condition: Operand, when: bool, body: list[Instruction]) -> None:
     """The code of an arm that always fails. A lone failure becomes a check of the condition."""
     *before, last = body
     pure = all(isinstance(i, Apply) and (i.op.is_jax or not OWN[i.op.name].fails) for i in before)
@@ -316,12 +323,12 @@ def _emit_failing(s: State, condition: Operand, when: bool, body: list[Instructi
     s.emit(If((), condition, full if when else empty, empty if when else full, s.span))
 
 
-def convert(s: State, value: v.Abstract, layout: Layout) -> list[Operand]:
+def convert(s: LoweringState, value: v.Abstract, layout: Layout) -> list[Operand]:
     """The operands of a value as a value of another layout, one that `unify` found."""
     if isinstance(value, v.Unset) and not isinstance(layout, OptionalLayout):
         return [undefined(s, t) for t in leaf_types(layout)]
     match layout:
-        case LeafLayout(type=Made()):
+        case LeafLayout(type=BuiltObject()):
             return [s.context.rules.boxed(s, value)]
         case LeafLayout(type=type):
             if isinstance(value, v.Static) and value.value is None:
@@ -331,7 +338,7 @@ def convert(s: State, value: v.Abstract, layout: Layout) -> list[Operand]:
             return _convert_optional(s, value, layout)
         case RowLayout():
             value = present(s, value) if isinstance(value, v.Optional) else value
-            return [value.operand if isinstance(value, v.Row) else s.scalar(-1)]
+            return [value.operand if isinstance(value, v.MemoryRow) else s.scalar(-1)]
         case RecordLayout(items=items, keys=keys):
             if layout.kind == "table":
                 value = as_table(value)
@@ -353,7 +360,7 @@ def convert(s: State, value: v.Abstract, layout: Layout) -> list[Operand]:
             return []
 
 
-def _convert_choice(s: State, value: v.Abstract, alternatives: Sequence[Layout]) -> list[Operand]:
+def _convert_choice(s: LoweringState, value: v.Abstract, alternatives: Sequence[Layout]) -> list[Operand]:
     """One of several functions, or a value that is one of them, as one of more."""
     given = value.alternatives if isinstance(value, v.Choice) else (value,)
     places = [position_among(alternatives, layout_of(x)) for x in given]
@@ -370,7 +377,7 @@ def _convert_choice(s: State, value: v.Abstract, alternatives: Sequence[Layout])
     return [index, *chain.from_iterable(parts)]
 
 
-def _nothing(s: State, layout: Layout) -> list[Operand]:
+def _nothing(s: LoweringState, layout: Layout) -> list[Operand]:
     return [undefined(s, t) for t in leaf_types(layout)]
 
 
@@ -378,7 +385,7 @@ def _place(index: Any, places: tuple[int, ...]) -> Any:
     return sum(place * (index == k) for k, place in enumerate(places))
 
 
-def _convert_optional(s: State, value: v.Abstract, layout: OptionalLayout) -> list[Operand]:
+def _convert_optional(s: LoweringState, value: v.Abstract, layout: OptionalLayout) -> list[Operand]:
     absent = isinstance(value, v.Unset) if layout.unset else isinstance(value, v.Static) and value.value is None
     if absent:
         return [*(undefined(s, t) for t in leaf_types(layout.value)), s.scalar(True)]
@@ -389,7 +396,7 @@ def _convert_optional(s: State, value: v.Abstract, layout: OptionalLayout) -> li
     return [*convert(s, value, layout.value), s.scalar(False)]
 
 
-def _convert_list(s: State, value: v.Abstract, elem: Layout) -> list[Operand]:
+def _convert_list(s: LoweringState, value: v.Abstract, elem: Layout) -> list[Operand]:
     if isinstance(value, v.Listing):
         return list(value.lists) if value.elem == elem else _convert_items(s, value, elem)
     if isinstance(value, v.Leaf):
@@ -405,7 +412,7 @@ def _convert_list(s: State, value: v.Abstract, elem: Layout) -> list[Operand]:
     return [s.apply(own("pack_list"), row, List(t)) for row, t in zip(rows, types, strict=True)]
 
 
-def _convert_items(s: State, value: v.Listing, elem: Layout) -> list[Operand]:
+def _convert_items(s: LoweringState, value: v.Listing, elem: Layout) -> list[Operand]:
     """A list with every element converted."""
     t, turn = s.fork(), s.context.value(INT, "turn")
     items = [t.apply(own("item"), (x, turn), x.type.elem) for x in value.lists if isinstance(x.type, List)]
@@ -416,7 +423,7 @@ def _convert_items(s: State, value: v.Listing, elem: Layout) -> list[Operand]:
     return list(results)
 
 
-def as_listing(s: State, value: v.Record) -> v.Listing:
+def as_listing(s: LoweringState, value: v.Record) -> v.Listing:
     """A list display as a list of the program: all elements must have one type."""
     if not value.items:
         s.refuse("the type of an empty list's elements is not known", "start from a list that is not empty")
@@ -431,5 +438,5 @@ def as_listing(s: State, value: v.Record) -> v.Listing:
 def common_layout(layout: Layout, value: v.Abstract, span: Span) -> Layout:
     try:
         return unify(layout, layout_of(value))
-    except Conflict as conflict:
+    except LayoutConflict as conflict:
         raise TypeConflictError(f"the elements of a list have different types: {conflict}", span) from None

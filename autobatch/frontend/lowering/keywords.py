@@ -6,12 +6,12 @@ import ast
 from collections.abc import Sequence
 
 from autobatch.frontend.lowering.access import expand
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import list_heap
 from autobatch.frontend.types import values as v
 
 
-def named_arguments(s: State, keywords: Sequence[ast.keyword]) -> dict[str, v.Abstract]:
+def named_arguments(s: LoweringState, keywords: Sequence[ast.keyword]) -> dict[str, v.Abstract]:
     """By name, evaluated in their order."""
     named: dict[str, v.Abstract] = {}
     for keyword in keywords:

@@ -40,7 +40,7 @@ from autobatch.frontend.lowering.numbers import combine, negate, operand_of, tra
 from autobatch.frontend.lowering.protected import in_range
 from autobatch.frontend.lowering.scans import scan
 from autobatch.frontend.lowering.sequences import begin, length, sequence
-from autobatch.frontend.lowering.state import BROKE, CONTINUED, FLAGS, RETURNED, Impure, State
+from autobatch.frontend.lowering.state import BROKE, CONTINUED, FLAGS, RETURNED, Impure, LoweringState
 from autobatch.frontend.memory import heaps, record_heap
 from autobatch.frontend.syntax.beneath import (
     changed_by_calls,
@@ -77,11 +77,11 @@ ENDLESS = (
 RESIZED = "dictionary changed size during iteration"
 
 
-def _constantly(x: v.Abstract) -> Callable[[State], v.Abstract]:
+def _constantly(x: v.Abstract) -> Callable[[LoweringState], v.Abstract]:
     return lambda _: x
 
 
-def for_statement(s: State, node: ast.For) -> None:
+def for_statement(s: LoweringState, node: ast.For) -> None:
     """`for target in sequence: body`"""
     own, take_back = list_of(s, node), s.mark()
     if own is None:
@@ -100,7 +100,7 @@ def for_statement(s: State, node: ast.For) -> None:
     _orelse(s, node)
 
 
-def _run(s: State, node: ast.For) -> bool:
+def _run(s: LoweringState, node: ast.For) -> bool:
     """The turns of a loop over what it runs over as a whole. False where its `else` is done too."""
     held = _run_over(s, node.iter)
     items = begin(s, s.evaluate(node.iter))
@@ -140,7 +140,7 @@ def _run(s: State, node: ast.For) -> bool:
     return True
 
 
-def _run_over(s: State, node: ast.expr) -> tuple[str, v.Abstract] | None:
+def _run_over(s: LoweringState, node: ast.expr) -> tuple[str, v.Abstract] | None:
     """The variable of the dict that a loop runs over, and what it holds; None where it runs over something else."""
     match node:
         case (
@@ -152,7 +152,7 @@ def _run_over(s: State, node: ast.expr) -> tuple[str, v.Abstract] | None:
             return None
 
 
-def _check_size(s: State, node: ast.For, held: tuple[str, v.Abstract] | None) -> None:
+def _check_size(s: LoweringState, node: ast.For, held: tuple[str, v.Abstract] | None) -> None:
     """RuntimeError where a loop has put keys into the dict that it runs over, or taken some out."""
     if held is None or s.dead or any(leaves_early(b) for b in node.body):
         return
@@ -166,10 +166,10 @@ def _check_size(s: State, node: ast.For, held: tuple[str, v.Abstract] | None) ->
         s.check(traced(s, operator.eq, now, then).operand, "RuntimeError", RESIZED)
 
 
-Sizes = Sequence[tuple[v.Row, v.Abstract]]
+Sizes = Sequence[tuple[v.MemoryRow, v.Abstract]]
 
 
-def _sizes(s: State, node: ast.For, found: v.Record | v.Lazy) -> Sizes:
+def _sizes(s: LoweringState, node: ast.For, found: v.Record | v.Lazy) -> Sizes:
     """The dicts in memory that a loop runs over and may change, and how long they are."""
     if isinstance(found, v.Record):
         return []
@@ -184,14 +184,14 @@ def _of_one_size(found: v.Record | v.Lazy, sizes: Sizes) -> v.Record | v.Lazy:
         return found
     each = found.item
 
-    def item(t: State, i: v.Abstract) -> v.Abstract:
+    def item(t: LoweringState, i: v.Abstract) -> v.Abstract:
         _check_sizes(t, sizes)
         return each(t, i)
 
     return replace(found, item=item)
 
 
-def _check_sizes(s: State, sizes: Sizes, left: bool = False) -> None:
+def _check_sizes(s: LoweringState, sizes: Sizes, left: bool = False) -> None:
     """RuntimeError where dicts are not as long as they were. `left`: but for a loop that was left."""
     if s.dead:
         return
@@ -203,7 +203,7 @@ def _check_sizes(s: State, sizes: Sizes, left: bool = False) -> None:
         s.check(same, "RuntimeError", RESIZED)
 
 
-def while_statement(s: State, node: ast.While) -> None:
+def while_statement(s: LoweringState, node: ast.While) -> None:
     """`while test: body`"""
     if mutated(node.test):  # a part of each turn: what it changes is handed on
         node = with_test_inside(s, node)
@@ -216,7 +216,7 @@ def while_statement(s: State, node: ast.While) -> None:
     _orelse(s, node)
 
 
-def _roll(s: State, node: ast.For, found: v.Lazy) -> None:
+def _roll(s: LoweringState, node: ast.For, found: v.Lazy) -> None:
     """A loop over a length; unrolled where its turns cannot share one text (types that change, shapes by turn)."""
     take_back = s.mark()
     count = found.length
@@ -244,17 +244,17 @@ class _CarriesList(Exception):
     """A loop of few turns hands a list from turn to turn: it is unrolled."""
 
 
-def _items(found: v.Lazy) -> list[Callable[[State], v.Abstract]]:
+def _items(found: v.Lazy) -> list[Callable[[LoweringState], v.Abstract]]:
     """The items of a sequence of known length, one by one."""
     assert isinstance(found.length, v.Static)
     return [partial(_item, found=found, position=k) for k in range(found.length.value)]
 
 
-def _item(s: State, found: v.Lazy, position: int) -> v.Abstract:
+def _item(s: LoweringState, found: v.Lazy, position: int) -> v.Abstract:
     return found.item(s, v.Static(position))
 
 
-def _unroll(s: State, node: ast.For, items: Sequence[Callable[[State], v.Abstract]]) -> None:
+def _unroll(s: LoweringState, node: ast.For, items: Sequence[Callable[[LoweringState], v.Abstract]]) -> None:
     """One turn after the other."""
     for position, item in enumerate(items):
         if s.left:
@@ -267,7 +267,7 @@ def _unroll(s: State, node: ast.For, items: Sequence[Callable[[State], v.Abstrac
         _body(s, node)
 
 
-def _orelse(s: State, node: Loop) -> None:
+def _orelse(s: LoweringState, node: Loop) -> None:
     """The `else` of a loop runs when no `break` was reached."""
     broke = s.flag(BROKE)
     s.bind(BROKE, v.Static(False))
@@ -279,13 +279,13 @@ def _orelse(s: State, node: Loop) -> None:
         s.context.rules.execute(s, node.orelse)
 
 
-def _body(s: State, node: Loop) -> None:
+def _body(s: LoweringState, node: Loop) -> None:
     """The statements of one turn; `continue` ends them."""
     s.context.rules.execute(s, node.body)
     s.bind(CONTINUED, v.Static(False))
 
 
-def _for(s: State, node: ast.For, found: v.Lazy) -> None:
+def _for(s: LoweringState, node: ast.For, found: v.Lazy) -> None:
     """A loop that every turn runs to its end."""
     aliases = aliases_of(s, node)
 
@@ -293,7 +293,7 @@ def _for(s: State, node: ast.For, found: v.Lazy) -> None:
         t, args = enter_turn(s, layouts, (), aliases)
         index = s.context.value(INT, "turn")
 
-        def body(u: State) -> None:
+        def body(u: LoweringState) -> None:
             assign(u, node.target, found.item(u, v.Leaf(index)))
             in_range(u, index)
             _body(u, node)
@@ -317,7 +317,7 @@ def _for(s: State, node: ast.For, found: v.Lazy) -> None:
     leave(s, layouts, results, aliases)
 
 
-def _is_short(s: State, node: ast.For, lists: Sequence[str], turns: v.Abstract, body: Region) -> bool:
+def _is_short(s: LoweringState, node: ast.For, lists: Sequence[str], turns: v.Abstract, body: Region) -> bool:
     """Is a loop that carries lists better written out, turn after turn?"""
     if not isinstance(turns, v.Static) or turns.value > UNROLLED_AT_MOST:
         return False
@@ -331,7 +331,7 @@ def _size(region: Region) -> int:
     return len(region.body) + sum(inner)
 
 
-def _while(s: State, node: Loop, found: v.Lazy | None) -> bool:
+def _while(s: LoweringState, node: Loop, found: v.Lazy | None) -> bool:
     """A `while`, or a `for` over `found` that some turn may leave; that one carries its index. Whether its test holds
     before every turn, whatever the turns before it have done."""
     index_types = () if found is None else (INT,)
@@ -339,7 +339,7 @@ def _while(s: State, node: Loop, found: v.Lazy | None) -> bool:
     again = [False]  # does the test change something, so that a turn begins with it?
     always = [False]  # is the test true of whatever is carried?
 
-    def more(t: State, index: v.Abstract | None) -> v.Abstract:
+    def more(t: LoweringState, index: v.Abstract | None) -> v.Abstract:
         if index is not None and found is not None:
             return traced(t, operator.lt, index, found.length if found.live is None else found.live(t))
         assert isinstance(node, ast.While)
@@ -358,7 +358,7 @@ def _while(s: State, node: Loop, found: v.Lazy | None) -> bool:
         _transfer(head, holds, head_args, t, args)
         again[0] = _binds(node) or heaps.is_changed(entered, head)
 
-        def body(u: State) -> None:
+        def body(u: LoweringState) -> None:
             for flag in FLAGS:
                 u.bind(flag, v.Static(False))
             if found is not None:
@@ -399,7 +399,7 @@ def _while(s: State, node: Loop, found: v.Lazy | None) -> bool:
     return always[0]
 
 
-def _is_endless(s: State, test: Region, turn: Region) -> bool:
+def _is_endless(s: LoweringState, test: Region, turn: Region) -> bool:
     """Does a loop that has begun never end, as no turn changes what is tested, and none fails?"""
     inside = [i for region in (test, turn) for i in walk(region)]
     if any(isinstance(i, Call) or (isinstance(i, Apply) and can_fail(s, i)) for i in inside):
@@ -414,7 +414,7 @@ def _binds(node: Loop) -> bool:
     return isinstance(node, ast.While) and any(isinstance(n, ast.NamedExpr) for n in ast.walk(node.test))
 
 
-def _last_test(s: State, node: ast.While) -> None:
+def _last_test(s: LoweringState, node: ast.While) -> None:
     """The test that ended the loop has bound names too, unless a `break` or `return` ended it."""
     left = leaving(s)
     if left is None:
@@ -423,7 +423,7 @@ def _last_test(s: State, node: ast.While) -> None:
         guarded_by(s, left, lambda t: _evaluate(t, node.test), node)
 
 
-def _evaluate(s: State, node: ast.expr) -> None:
+def _evaluate(s: LoweringState, node: ast.expr) -> None:
     s.evaluate(node)
 
 
@@ -431,7 +431,9 @@ def _successor(i: int) -> int:
     return i + 1
 
 
-def _transfer(head: State, condition: Operand, old: Sequence[Value], t: State, new: Sequence[Value]) -> None:
+def _transfer(
+    head: LoweringState, condition: Operand, old: Sequence[Value], t: LoweringState, new: Sequence[Value]
+) -> None:
     """What the test of a loop says about the carried variables holds at the start of a turn."""
     inside = head.fork()
     inside.assume(condition, True)

@@ -30,20 +30,20 @@ from autobatch.frontend.lowering.dispatch import call
 from autobatch.frontend.lowering.expressions import evaluate
 from autobatch.frontend.lowering.joins import stored
 from autobatch.frontend.lowering.key_order import names_of
-from autobatch.frontend.lowering.results import Outputs, made_classes
+from autobatch.frontend.lowering.results import EntryOutputs, made_classes
 from autobatch.frontend.lowering.state import (
-    Block,
     Context,
     Ended,
-    Frame,
     FreeVariable,
+    FunctionFrame,
     Impure,
-    Memory,
+    LoweringMemory,
+    LoweringState,
     MemoryChanged,
+    OpenBlock,
     Restart,
     Rules,
-    State,
-    Unknown,
+    UnknownResult,
 )
 from autobatch.frontend.lowering.statements import execute
 from autobatch.frontend.memory.boxes import boxed
@@ -84,7 +84,7 @@ ROUNDS = 24
 
 
 @dataclass(frozen=True)
-class Lowered:
+class LoweredModule:
     """`module.functions[0]` is the entry; `result` says how its results become Python values, and `made` what the
     objects are that it makes. `free` are the free variables read, so that a caller can read them again; `sources` every
     Python function whose text was lowered, and `reached` the lines of them (file, number) that lowering came to.
@@ -120,7 +120,7 @@ def lower(
     traced: bool = False,
     remembered: frozenset[Span] = frozenset(),
     rows: bool = True,
-) -> Lowered:
+) -> LoweredModule:
     """Lower a function of one example.
 
     `args` and `kwargs` are Python objects with `Input` at their array leaves; all else in them is static. `shared` are
@@ -132,7 +132,7 @@ def lower(
     planned, or else it is machine code.
     """
     caches = Caches(remembered=set(remembered))
-    memory = Memory(dicts=names_of(dicts), capacity=capacity, caches=caches, rows=rows)
+    memory = LoweringMemory(dicts=names_of(dicts), capacity=capacity, caches=caches, rows=rows)
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 20_000))
     try:
@@ -153,7 +153,7 @@ def lower(
     return found
 
 
-def _with_why(memory: Memory, error: Error) -> UnsupportedError | None:
+def _with_why(memory: LoweringMemory, error: Error) -> UnsupportedError | None:
     """Why objects had to have memory, where they cannot; None where they had not."""
     first = memory.refused
     if first is None or not isinstance(error, UnsupportedError) or error.message == first.message:
@@ -164,7 +164,7 @@ def _with_why(memory: Memory, error: Error) -> UnsupportedError | None:
 
 def _rounds(
     begin: Callable[[], Context], fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Lowered:
+) -> LoweredModule:
     """What lowering comes to when no assumption changes any more."""
     rounds = ROUNDS
     while rounds > 0:
@@ -231,7 +231,7 @@ def _span(context: Context, fun: Any) -> Any:
     return state.span
 
 
-def _start(context: Context, fun: Any) -> State:
+def _start(context: Context, fun: Any) -> LoweringState:
     """The state in which the entry is called."""
     function = getattr(fun, "__autobatch_function__", fun)
     function = getattr(function, "__func__", function)
@@ -245,13 +245,13 @@ def _start(context: Context, fun: Any) -> State:
         raise UnsupportedError(
             f"{_name(fun)} has no Python source", cure="batch a function that calls it: `lambda x: ...`"
         )
-    block = Block(None)
+    block = OpenBlock(None)
     source = lookup(_bare(context, block), function)
-    return State(Frame(context, source, {}), block, {}, span=source.span)
+    return LoweringState(FunctionFrame(context, source, {}), block, {}, span=source.span)
 
 
-def _bare(context: Context, block: Block) -> State:
-    return State(Frame(context, None, {}), block, {})  # type: ignore[arg-type]
+def _bare(context: Context, block: OpenBlock) -> LoweringState:
+    return LoweringState(FunctionFrame(context, None, {}), block, {})  # type: ignore[arg-type]
 
 
 def _entry_inputs(values: Iterable[Any]) -> list[Input]:
@@ -260,7 +260,7 @@ def _entry_inputs(values: Iterable[Any]) -> list[Input]:
     return [found[k] for k in sorted(found)]
 
 
-def _refuse_generator(s: State, source: FunctionSource) -> NoReturn:
+def _refuse_generator(s: LoweringState, source: FunctionSource) -> NoReturn:
     """A generator has no results of its own: refuse it where it first yields, if it is written out."""
     yields = [n for n in ast.walk(source.node) if isinstance(n, ast.Yield | ast.YieldFrom)]
     place = source.at(min(yields, key=place_of)) if yields else None
@@ -269,7 +269,7 @@ def _refuse_generator(s: State, source: FunctionSource) -> NoReturn:
 
 def _settled_round(
     context: Context, fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Lowered | None:
+) -> LoweredModule | None:
     """A round. MemoryChanged: it has found more of memory than was known, so whatever it came to counts for nothing."""
     try:
         found = _round(context, fun, args, kwargs)
@@ -282,7 +282,9 @@ def _settled_round(
     return found
 
 
-def _round(context: Context, fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Lowered | None:
+def _round(
+    context: Context, fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> LoweredModule | None:
     parameters: list[Value] = []
     for held in _entry_inputs((*args, *kwargs.values())):
         parameters.append(context.value(held.type, "x"))
@@ -300,13 +302,13 @@ def _round(context: Context, fun: Callable[..., Any], args: tuple[Any, ...], kwa
         if isinstance(result, v.Generator):
             _refuse_generator(state, result.source)
         result = stored(state, result)
-    except Unknown:
+    except UnknownResult:
         return None
     except Ended:
         result = v.Static(None)
     if isinstance(result, v.Static) and isinstance(result.value, Never):
         result = v.Static(None)
-    outputs = Outputs(state)
+    outputs = EntryOutputs(state)
     template = printing.returned(state, outputs, outputs.template(result))
     heaps = outputs.memory()
     entry = Function(
@@ -319,10 +321,10 @@ def _round(context: Context, fun: Callable[..., Any], args: tuple[Any, ...], kwa
     free, sources = tuple(context.free.values()), tuple(context.sources)
     made, memory = made_classes(state), context.memory
     reached, asked = frozenset(context.reached), (memory.asks_numpy, frozenset(memory.ordered), memory.orders_batched)
-    return Lowered(module, template, free, sources, reached, traced, made, *asked, heaps, memory.caches.left_out)
+    return LoweredModule(module, template, free, sources, reached, traced, made, *asked, heaps, memory.caches.left_out)
 
 
-class _Renumbered(Fresh):
+class _RenumberedModule(Fresh):
     """Values numbered from zero, with the names of the user's variables."""
 
     def __init__(self, hints: dict[Value, str]) -> None:
@@ -353,7 +355,7 @@ def _reachable(entry: Function, context: Context) -> list[Function]:
 def _finish(context: Context, entry: Function) -> Module:
     """The module with values numbered in the order in which they are printed; names from the user's variables."""
     functions = _reachable(entry, context)
-    fresh = _Renumbered(context.hints)
+    fresh = _RenumberedModule(context.hints)
     shared = tuple(fresh.value(x.type, x.hint) for x in context.shared)
     env: dict[Value, Any] = dict(zip(context.shared, shared, strict=True))
     renamed = tuple(Function(f.name, copy_region(f.region, dict(env), fresh), f.span) for f in functions)

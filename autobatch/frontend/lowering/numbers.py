@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from autobatch.frontend.library.numpy_arrays import kind_of
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory.heap import refused_without_memory
 from autobatch.frontend.tracing.recipes import trace_numbers
 from autobatch.frontend.tracing.tracing import Untraceable
@@ -25,7 +25,7 @@ from autobatch.frontend.types.needs import need
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import Literal, Operand, Value
 from autobatch.ir.ops import Op, own
-from autobatch.ir.types import BOOL, Array, Made, Ref, Tag, Type
+from autobatch.ir.types import BOOL, Array, BuiltObject, Ref, Tag, Type
 
 OWN_ARITHMETIC: dict[Any, str] = {
     operator.truediv: "truediv",
@@ -48,7 +48,7 @@ def is_number(value: v.Abstract) -> bool:
     return isinstance(value, v.Static) and isinstance(value.value, (bool, int, float, complex))
 
 
-def operand_of(s: State, value: v.Abstract) -> Operand:
+def operand_of(s: LoweringState, value: v.Abstract) -> Operand:
     """The operand of a number, tag, reference or list; static scalars become literals, strings tags."""
     if isinstance(value, v.Leaf):
         return value.operand
@@ -63,7 +63,7 @@ def operand_of(s: State, value: v.Abstract) -> Operand:
     s.refuse("a number is needed here", "give an int, a float, a bool or an array")
 
 
-def tag(s: State, value: Any, type: Tag) -> Operand:
+def tag(s: LoweringState, value: Any, type: Tag) -> Operand:
     """A string or enum member as a value of the program."""
     return s.apply(own("tag", value=value), (), type)
 
@@ -71,7 +71,9 @@ def tag(s: State, value: Any, type: Tag) -> Operand:
 _NONE = ("TypeError", "None where a value is needed")
 
 
-def present(s: State, value: v.Abstract, unset: str = "UnboundLocalError", none: tuple[str, str] = _NONE) -> v.Abstract:
+def present(
+    s: LoweringState, value: v.Abstract, unset: str = "UnboundLocalError", none: tuple[str, str] = _NONE
+) -> v.Abstract:
     """The value of an optional one, after a check that it is there. `unset`: what reading a variable that is
     not set fails with; `none`: what None fails with here."""
     refuse_made(s, value)
@@ -92,16 +94,16 @@ def without(name: str) -> tuple[str, str]:
     return "AttributeError", f"'NoneType' object has no attribute {name!r}"
 
 
-def _boxed_classes(s: State) -> list[type]:
+def _boxed_classes(s: LoweringState) -> list[type]:
     """The classes of objects that are handed on whole. Before one of them is made that way, those of all objects."""
     memory = s.context.memory
     made = [cls for _, cls, _ in memory.made if cls is not None and cls not in memory.heaps]
     return made or sorted((c for c in s.context.built if c not in memory.heaps), key=lambda c: c.__qualname__)
 
 
-def refuse_made(s: State, value: v.Abstract) -> None:
+def refuse_made(s: LoweringState, value: v.Abstract) -> None:
     """What an object is that the program makes is known when everything has run."""
-    if isinstance(value, v.Leaf) and isinstance(value.type, Made):
+    if isinstance(value, v.Leaf) and isinstance(value.type, BuiltObject):
         raise refused_without_memory(
             _boxed_classes(s),
             "an object that the function makes (in a recursion, or one of several classes) is handed on here, not read",
@@ -114,7 +116,7 @@ def own_not() -> Op:
     return Op("not", (), lax.not_p)
 
 
-def negate(s: State, condition: Operand) -> Operand:
+def negate(s: LoweringState, condition: Operand) -> Operand:
     """The logical not of a bool."""
     if isinstance(condition, Literal) and condition.constant < 0:
         return s.scalar(not condition.value)
@@ -131,14 +133,14 @@ OF_ARRAYS = ("of arrays",)
 """The meaning of a bool that is one of arrays."""
 
 
-def combine(s: State, kind: str, a: Operand, b: Operand) -> Operand:
+def combine(s: LoweringState, kind: str, a: Operand, b: Operand) -> Operand:
     """`a and b` or `a or b` of bools that are both evaluated."""
     result = s.apply(Op(kind, (), lax.and_p if kind == "and" else lax.or_p), (a, b), BOOL)
     s.context.meanings[result] = (kind, a, b)
     return result
 
 
-def own_number(s: State, name: str, *operands: Operand, python: bool = False, **params: Any) -> v.Leaf:
+def own_number(s: LoweringState, name: str, *operands: Operand, python: bool = False, **params: Any) -> v.Leaf:
     """One of our own numeric operations."""
     op = own(name, **params)
     types = [x.type for x in operands]
@@ -149,7 +151,7 @@ def own_number(s: State, name: str, *operands: Operand, python: bool = False, **
     return v.Leaf(s.apply(op, operands, Array(type.dtype, type.shape, weak or type.weak)))
 
 
-def binary(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Leaf:
+def binary(s: LoweringState, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Leaf:
     """Arithmetic or comparison of two numbers, at least one of the program."""
     x, y = operand_of(s, a), operand_of(s, b)
     x, y = _wide_as_float(s, x, y), _wide_as_float(s, y, x)
@@ -167,12 +169,12 @@ def binary(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract)
     return _noted(s, of_python, replace(traced(s, function, v.Leaf(x), v.Leaf(y)), numpy=kind_of((a, b))))
 
 
-def _of_python(s: State, x: Operand) -> bool:
+def _of_python(s: LoweringState, x: Operand) -> bool:
     """Is it a number or bool of Python? What arrays are compared to is theirs: `~` of it is its opposite."""
     return is_python(x.type) and not (isinstance(x, Value) and s.context.meanings.get(x) == OF_ARRAYS)
 
 
-def _noted(s: State, of_python: bool, found: v.Leaf) -> v.Leaf:
+def _noted(s: LoweringState, of_python: bool, found: v.Leaf) -> v.Leaf:
     """A result, of which it is known from now on where it is a bool of arrays."""
     type = found.operand.type
     if not of_python and isinstance(found.operand, Value) and isinstance(type, Array) and type.is_bool:
@@ -180,7 +182,7 @@ def _noted(s: State, of_python: bool, found: v.Leaf) -> v.Leaf:
     return found
 
 
-def _wide_as_float(s: State, x: Operand, other: Operand) -> Operand:
+def _wide_as_float(s: LoweringState, x: Operand, other: Operand) -> Operand:
     """An int that needs more than 32 bits beside a float is the float that it becomes."""
     inexact = isinstance(other.type, Array) and not (other.type.is_integer or other.type.is_bool)
     if inexact and isinstance(x, Literal) and x.is_wide and isinstance(x.value, int):
@@ -192,7 +194,7 @@ def _is_integer(x: Operand) -> bool:
     return isinstance(x.type, Array) and x.type.is_integer
 
 
-def _integer_power(s: State, x: Operand, y: Operand) -> v.Leaf:
+def _integer_power(s: LoweringState, x: Operand, y: Operand) -> v.Leaf:
     """`int ** int` is an int in Python unless the exponent is negative, which only a constant may be (a shared one
     becomes such), or what is written `-n`: that power is a float, which where paths join an int is too."""
     if isinstance(y, Literal) and isinstance(y.value, int) and y.constant < 0:
@@ -211,7 +213,7 @@ def _integer_power(s: State, x: Operand, y: Operand) -> v.Leaf:
     return own_number(s, "pow", x, y)
 
 
-def integer(s: State, x: Operand) -> Operand:
+def integer(s: LoweringState, x: Operand) -> Operand:
     """A bool as the int that it is in Python's arithmetic."""
     if not (isinstance(x.type, Array) and x.type.is_bool):
         return x
@@ -229,7 +231,7 @@ def _to_float(x: Any) -> Any:
     return jax_compat.weakened(lax.convert_element_type(x, float))
 
 
-def to_float(s: State, value: v.Abstract) -> v.Abstract:
+def to_float(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """`float(x)`."""
     if isinstance(value, v.Static):
         return v.Static(float(value.value))
@@ -239,7 +241,7 @@ def to_float(s: State, value: v.Abstract) -> v.Abstract:
     return traced(s, _to_float, v.Leaf(x))
 
 
-def unary(s: State, function: Callable[..., Any], value: v.Abstract) -> v.Leaf:
+def unary(s: LoweringState, function: Callable[..., Any], value: v.Abstract) -> v.Leaf:
     x = operand_of(s, value)
     of_python = _of_python(s, x)
     if of_python:
@@ -250,7 +252,7 @@ def unary(s: State, function: Callable[..., Any], value: v.Abstract) -> v.Leaf:
     return result
 
 
-def traced(s: State, function: Callable[..., Any], *args: v.Abstract) -> v.Leaf:
+def traced(s: LoweringState, function: Callable[..., Any], *args: v.Abstract) -> v.Leaf:
     """A function of numbers, traced; it must give one number."""
     try:
         result = trace_numbers(s, function, args)
@@ -264,7 +266,7 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().split("\n")[0] or type(error).__name__
 
 
-def coerce(s: State, operand: Operand, type: Type) -> Operand:
+def coerce(s: LoweringState, operand: Operand, type: Type) -> Operand:
     """An operand as a value of another type: a wider number, an array filled with a scalar."""
     if operand.type == type or not isinstance(type, Array) or not isinstance(operand.type, Array):
         return operand
@@ -293,8 +295,8 @@ def _coercion(type: Array) -> Callable[[Any], Any]:
     return _COERCIONS[type]
 
 
-def undefined(s: State, type: Type) -> Operand:
+def undefined(s: LoweringState, type: Type) -> Operand:
     """A value of a type that is never read."""
-    if isinstance(type, Ref | Made):
+    if isinstance(type, Ref | BuiltObject):
         return s.apply(own("none"), (), type)
     return s.apply(own("undefined", type=type), (), type)

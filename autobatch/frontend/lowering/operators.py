@@ -12,7 +12,7 @@ from autobatch.frontend.library import deques, sets, tables
 from autobatch.frontend.library.domains import guard
 from autobatch.frontend.library.equality import equal_objects, ordered
 from autobatch.frontend.library.joined import concatenate
-from autobatch.frontend.library.lexicographic import Order, lexicographic, of_lists
+from autobatch.frontend.library.lexicographic import Comparison, lexicographic, of_lists
 from autobatch.frontend.library.texts import is_text, percent, text
 from autobatch.frontend.library.views import viewed
 from autobatch.frontend.lowering.access import expand, note_contents
@@ -32,7 +32,7 @@ from autobatch.frontend.lowering.key_order import hand_out
 from autobatch.frontend.lowering.numbers import binary, combine, is_number, present, refuse_made, traced, unary
 from autobatch.frontend.lowering.selection import apply_choice, of_each
 from autobatch.frontend.lowering.sequences import arithmetic, is_tuple, members, sequence
-from autobatch.frontend.lowering.state import Impure, State
+from autobatch.frontend.lowering.state import Impure, LoweringState
 from autobatch.frontend.memory import dict_heap, heaps, record_heap
 from autobatch.frontend.memory.heap import refused_without_memory
 from autobatch.frontend.memory.list_heap import copied, there
@@ -94,7 +94,7 @@ def _is_string(value: v.Abstract) -> bool:
     return isinstance(value, v.Static) and isinstance(value.value, str)
 
 
-def apply_binary(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
+def apply_binary(s: LoweringState, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
     """`a function b` for an arithmetic operator."""
     a, b = present(s, a), present(s, b)
     if (made := of_each(s, (a, b), lambda t, x, y: apply_binary(t, function, x, y))) is not None:
@@ -128,7 +128,7 @@ def apply_binary(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abs
     _refuse(s, function, a, b, cure="check the types of both sides")
 
 
-def _refuse(s: State, function: Callable[..., Any], *operands: v.Abstract, cure: str) -> NoReturn:
+def _refuse(s: LoweringState, function: Callable[..., Any], *operands: v.Abstract, cure: str) -> NoReturn:
     """In Python's words."""
     names = [repr(type_name(x)) for x in operands]
     if function in _MIRRORED and len(operands) == 2:
@@ -148,7 +148,7 @@ def _is_sequence(value: v.Abstract) -> bool:
             return False
 
 
-def _repeat(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+def _repeat(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     found, times = (a, b) if _is_sequence(a) else (b, a)
     if not _is_whole(times):
         cure = "a list is multiplied by an int alone: write [x * y for x in xs] to multiply its elements"
@@ -182,7 +182,7 @@ def _not_negative(n: Any) -> Any:
     return n * (n > 0)
 
 
-def augmented(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
+def augmented(s: LoweringState, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
     """What `a += b` assigns: objects may have a method of their own for it."""
     method = f"__i{_NAMES[function]}__"
     if written(s, viewed(s, a), method):
@@ -190,7 +190,7 @@ def augmented(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstra
     return apply_binary(s, function, a, b)
 
 
-def _overloaded(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
+def _overloaded(s: LoweringState, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
     """Operators that classes of the user define."""
     name = _NAMES[function]
     mirrored = _MIRRORED.get(function)
@@ -200,7 +200,7 @@ def _overloaded(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abst
     return None
 
 
-def apply_unary(s: State, node: ast.unaryop, value: v.Abstract) -> v.Abstract:
+def apply_unary(s: LoweringState, node: ast.unaryop, value: v.Abstract) -> v.Abstract:
     """`-x`, `+x`, `~x`, `not x`"""
     if isinstance(node, ast.Not):
         return not_expression(s, value)
@@ -220,12 +220,12 @@ def apply_unary(s: State, node: ast.unaryop, value: v.Abstract) -> v.Abstract:
     _refuse(s, function, value, cure="use it on numbers and arrays; objects need the method of the operator")
 
 
-def comparison(s: State, node: ast.Compare) -> v.Abstract:
+def comparison(s: LoweringState, node: ast.Compare) -> v.Abstract:
     """A chain of comparisons: each operand is evaluated once, later ones only if needed."""
     return _chain(s, s.evaluate(node.left), node.ops, node.comparators)
 
 
-def _chain(s: State, left: v.Abstract, ops: Sequence[ast.cmpop], nodes: Sequence[ast.expr]) -> v.Abstract:
+def _chain(s: LoweringState, left: v.Abstract, ops: Sequence[ast.cmpop], nodes: Sequence[ast.expr]) -> v.Abstract:
     right = s.evaluate(nodes[0])
     first = compare(s, ops[0], left, right)
     if len(ops) == 1:
@@ -241,7 +241,7 @@ def _chain(s: State, left: v.Abstract, ops: Sequence[ast.cmpop], nodes: Sequence
     return conditional(s, condition, lambda t: _chain(t, right, ops[1:], nodes[1:]), lambda t: v.Static(False))
 
 
-def compare(s: State, op: ast.cmpop, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+def compare(s: LoweringState, op: ast.cmpop, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     """One comparison."""
     if (made := of_each(s, (a, b), lambda t, x, y: compare(t, op, x, y))) is not None:
         return made
@@ -259,7 +259,7 @@ def compare(s: State, op: ast.cmpop, a: v.Abstract, b: v.Abstract) -> v.Abstract
     return not_expression(s, result) if isinstance(op, ast.IsNot | ast.NotIn) else result
 
 
-def _ordered(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
+def _ordered(s: LoweringState, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
     a, b = present(s, a), present(s, b)
     if isinstance(a, v.Static) and isinstance(b, v.Static):
         return fold(s, function, a.value, b.value)
@@ -272,7 +272,7 @@ def _ordered(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstrac
     x, y = _expanded(s, a), _expanded(s, b)
     if isinstance(x, v.Record) and isinstance(y, v.Record) and x.kind == y.kind and x.kind in ("tuple", "list"):
         return lexicographic(
-            s, Order(function, f"__{_NAMES[function]}__", equal, identical, _ordered), x.items, y.items
+            s, Comparison(function, f"__{_NAMES[function]}__", equal, identical, _ordered), x.items, y.items
         )
     if (made := sets.operate(s, function, a, b)) is not None:
         return made
@@ -285,19 +285,19 @@ def _ordered(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstrac
     _refuse(s, function, a, b, cure="compare numbers, strings, tuples or lists of one kind")
 
 
-def _expanded(s: State, value: v.Abstract) -> v.Abstract:
+def _expanded(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """A container, also one of the examples, as a record of its elements."""
     if isinstance(value, v.Leaf) and isinstance(value.type, Ref):
         return fields_of(s, value) or value
     return expand(s, value)
 
 
-def compare_with(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
+def compare_with(s: LoweringState, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
     """An ordering or equality of two values, by its function in `operator`."""
     return equal(s, a, b) if function is operator.eq else _ordered(s, function, a, b)
 
 
-def not_equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+def not_equal(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     if is_number(a) and is_number(b) and not (isinstance(a, v.Static) and isinstance(b, v.Static)):
         return binary(s, operator.ne, a, b)
     if (is_stack(s, a) or is_stack(s, b)) and not _is_nothing(a) and not _is_nothing(b):
@@ -305,7 +305,7 @@ def not_equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     return _overloaded(s, operator.ne, a, b) or not_expression(s, equal(s, a, b))
 
 
-def equal(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+def equal(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     """`a == b`"""
     if _is_nothing(a) or _is_nothing(b):
         return identical(s, a, b)
@@ -356,7 +356,7 @@ def _is_list(value: v.Abstract) -> bool:
             return False
 
 
-def _equal_lists(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+def _equal_lists(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     for x, y in ((a, b), (b, a)):
         if (isinstance(x, v.Record) and not x.items) or x == v.Static([]):
             return not_expression(s, y)
@@ -368,7 +368,7 @@ def _same_items(xs: list[Any], ys: list[Any]) -> bool:
     return len(xs) == len(ys) and all(x == y for x, y in zip(xs, ys))  # noqa: B905  they are equally long
 
 
-def _equal_optional(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+def _equal_optional(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     if not isinstance(a, v.Optional):
         a, b = b, a
     assert isinstance(a, v.Optional)
@@ -380,7 +380,7 @@ def _is_object(value: v.Abstract) -> bool:
     return isinstance(value, v.Record) and value.kind == "object"
 
 
-def _equal_records(s: State, x: v.Record, y: v.Record) -> v.Abstract:
+def _equal_records(s: LoweringState, x: v.Record, y: v.Record) -> v.Abstract:
     if {x.kind, y.kind} == {"list", "tuple"} or x.cls is not y.cls or set(x.keys) != set(y.keys):
         return v.Static(False)
     result: v.Abstract = v.Static(True)
@@ -395,7 +395,7 @@ def _equal_records(s: State, x: v.Record, y: v.Record) -> v.Abstract:
     return result
 
 
-def _equal_objects(s: State, a: v.Leaf, b: v.Leaf) -> v.Abstract:
+def _equal_objects(s: LoweringState, a: v.Leaf, b: v.Leaf) -> v.Abstract:
     """Objects of a class without `__eq__` are equal when they are the same."""
     assert isinstance(a.type, Ref)
     classes = [class_list(s, a.type)[c] for c in classes_of(s, a)]
@@ -407,7 +407,7 @@ def _equal_objects(s: State, a: v.Leaf, b: v.Leaf) -> v.Abstract:
     return v.Leaf(s.apply(own("same"), (a.operand, b.operand), BOOL))
 
 
-def identical(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+def identical(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     """`a is b`"""
     for x, y in ((a, b), (b, a)):
         if isinstance(x, v.Choice):
@@ -418,7 +418,7 @@ def identical(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
         if isinstance(x, v.Optional) and not x.unset:
             return _identical_optional(s, x, y)
     a, b = present(s, a), present(s, b)
-    if isinstance(a, v.Row) or isinstance(b, v.Row):
+    if isinstance(a, v.MemoryRow) or isinstance(b, v.MemoryRow):
         return heaps.same(s, a, b)
     if isinstance(a, v.Static) and isinstance(b, v.Static):
         return v.Static(a.value is b.value)
@@ -434,12 +434,12 @@ def identical(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     return _same_container(s, a, b)
 
 
-def _identical_optional(s: State, a: v.Optional, b: v.Abstract) -> v.Abstract:
+def _identical_optional(s: LoweringState, a: v.Optional, b: v.Abstract) -> v.Abstract:
     none, inner = v.Static(None), a.value
     return conditional(s, a.missing, lambda t: identical(t, none, b), lambda t: identical(t, inner, b))
 
 
-def _same_container(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+def _same_container(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     """Are two containers that the function built one object? Values do not say that where one may be the other."""
     lists = (v.Record, v.Listing)
     if a is not b and ((isinstance(a, lists) and is_given(b)) or (isinstance(b, lists) and is_given(a))):
@@ -463,7 +463,7 @@ def _is_nothing(value: v.Abstract) -> bool:
     return isinstance(value, v.Static) and value.value is None
 
 
-def _is_none(s: State, value: v.Abstract) -> v.Abstract:
+def _is_none(s: LoweringState, value: v.Abstract) -> v.Abstract:
     refuse_made(s, value)
     match value:
         case v.Static(value=held):
@@ -472,7 +472,7 @@ def _is_none(s: State, value: v.Abstract) -> v.Abstract:
             return _known(s, missing)
         case v.Optional():
             return _is_none(s, present(s, value))
-        case v.Row():
+        case v.MemoryRow():
             return _known(s, heaps.missing(s, value))
         case v.Leaf(operand=operand) if isinstance(operand.type, Ref | List):
             return _known(s, is_none(s, operand))
@@ -480,13 +480,13 @@ def _is_none(s: State, value: v.Abstract) -> v.Abstract:
             return v.Static(False)
 
 
-def _known(s: State, condition: Operand) -> v.Abstract:
+def _known(s: LoweringState, condition: Operand) -> v.Abstract:
     """A bool, static where it is known."""
     known = s.block.truth(condition)
     return v.Leaf(condition) if known is None else v.Static(known)
 
 
-def contains(s: State, container: v.Abstract, value: v.Abstract) -> v.Abstract:
+def contains(s: LoweringState, container: v.Abstract, value: v.Abstract) -> v.Abstract:
     """`value in container`"""
     container = present(s, container)
     if isinstance(container, v.Static):
@@ -505,7 +505,7 @@ def contains(s: State, container: v.Abstract, value: v.Abstract) -> v.Abstract:
     if is_text(container):
         return text(s, "__contains__", container, value)
     table = record_heap.for_key(s, expand(s, container, ordered=False), value)
-    if isinstance(table, v.Row) and table.heap.is_dict:
+    if isinstance(table, v.MemoryRow) and table.heap.is_dict:
         return dict_heap.holds(s, there(s, table), value)
     if isinstance(table, v.Record) and table.kind == "table" and not deques.is_deque(table):
         return tables.holds(s, table, value)
@@ -528,7 +528,7 @@ def contains(s: State, container: v.Abstract, value: v.Abstract) -> v.Abstract:
 
 
 def _called(meaning: Callable[..., v.Abstract], node: Any, arity: int) -> Callable[..., v.Abstract]:
-    def call(s: State, args: Sequence[v.Abstract], kwargs: Mapping[str, v.Abstract]) -> v.Abstract:
+    def call(s: LoweringState, args: Sequence[v.Abstract], kwargs: Mapping[str, v.Abstract]) -> v.Abstract:
         if kwargs or len(args) != arity:
             s.refuse(f"a function of `operator` is called with {len(args)} arguments", f"give it {arity}, by position")
         return meaning(s, node, *args)

@@ -16,7 +16,7 @@ from autobatch.frontend.lowering.joins import conditional
 from autobatch.frontend.lowering.numbers import combine, traced
 from autobatch.frontend.lowering.operators import compare_with, equal, identical
 from autobatch.frontend.lowering.sequences import arithmetic, length, sequence, sliced
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import record_heap
 from autobatch.frontend.types import values as v
 from autobatch.ir.core import Operand
@@ -25,14 +25,14 @@ from autobatch.ir.types import Ref, Tag
 Truth = bool | Operand
 
 
-def match_statement(s: State, node: ast.Match, rest: Sequence[ast.stmt]) -> None:
+def match_statement(s: LoweringState, node: ast.Match, rest: Sequence[ast.stmt]) -> None:
     """`match`, with the statements behind it."""
     subject = s.evaluate(node.subject)
     _alternatives(s, subject, subject.alternatives if isinstance(subject, v.Choice) else [subject], rest, node)
 
 
 def _alternatives(
-    s: State, subject: v.Abstract, alternatives: Sequence[v.Abstract], rest: Sequence[ast.stmt], node: ast.Match
+    s: LoweringState, subject: v.Abstract, alternatives: Sequence[v.Abstract], rest: Sequence[ast.stmt], node: ast.Match
 ) -> None:
     """The cases of each value that the subject may be, of another type than others."""
     first, *others = alternatives
@@ -47,7 +47,7 @@ def _alternatives(
 
 
 def _cases(
-    s: State, subject: v.Abstract, cases: Sequence[ast.match_case], rest: Sequence[ast.stmt], node: ast.Match
+    s: LoweringState, subject: v.Abstract, cases: Sequence[ast.match_case], rest: Sequence[ast.stmt], node: ast.Match
 ) -> None:
     execute = s.context.rules.execute
     if not cases:
@@ -55,7 +55,7 @@ def _cases(
         return
     case, *others = cases
 
-    def then(t: State) -> None:
+    def then(t: LoweringState) -> None:
         _bind(t, case.pattern, subject)
         execute(t, case.body)
 
@@ -64,13 +64,13 @@ def _cases(
     branch_on(s, test, then, lambda t, tail: _cases(t, subject, others, tail, node), rest, node)
 
 
-def _with_guard(s: State, case: ast.match_case, subject: v.Abstract) -> Truth:
+def _with_guard(s: LoweringState, case: ast.match_case, subject: v.Abstract) -> Truth:
     fit = fits(s, case.pattern, subject)
     if case.guard is None or fit is False:
         return fit
     guard = case.guard
 
-    def holds(t: State) -> v.Abstract:
+    def holds(t: LoweringState) -> v.Abstract:
         inner = t
         before = dict(inner.env)
         _bind(inner, case.pattern, subject)
@@ -85,14 +85,14 @@ def _abstract(condition: Truth) -> v.Abstract:
     return v.Static(condition) if isinstance(condition, bool) else v.Leaf(condition)
 
 
-def _and(s: State, first: Truth, rest: Any) -> Truth:
+def _and(s: LoweringState, first: Truth, rest: Any) -> Truth:
     """`first and rest()`, the rest evaluated only where the first holds."""
     if isinstance(first, bool):
         return truth(s, rest(s)) if first else False
     return truth(s, both(s, first, rest))
 
 
-def fits(s: State, pattern: ast.pattern, subject: v.Abstract) -> Truth:
+def fits(s: LoweringState, pattern: ast.pattern, subject: v.Abstract) -> Truth:
     """Does a value match a pattern?"""
     with s.at(pattern):
         match pattern:
@@ -115,7 +115,7 @@ def fits(s: State, pattern: ast.pattern, subject: v.Abstract) -> Truth:
     s.refuse("this pattern cannot be compiled", "use `if`")
 
 
-def _fits_one(s: State, patterns: Sequence[ast.pattern], subject: v.Abstract) -> Truth:
+def _fits_one(s: LoweringState, patterns: Sequence[ast.pattern], subject: v.Abstract) -> Truth:
     result: Truth = False
     for pattern in patterns:
         hit = fits(s, pattern, subject)
@@ -126,7 +126,7 @@ def _fits_one(s: State, patterns: Sequence[ast.pattern], subject: v.Abstract) ->
     return result
 
 
-def _all(s: State, pairs: Sequence[tuple[ast.pattern, Any]]) -> v.Abstract:
+def _all(s: LoweringState, pairs: Sequence[tuple[ast.pattern, Any]]) -> v.Abstract:
     """Do all parts match? A later part is looked at only where the earlier ones match."""
     if not pairs:
         return v.Static(True)
@@ -136,7 +136,7 @@ def _all(s: State, pairs: Sequence[tuple[ast.pattern, Any]]) -> v.Abstract:
     return _abstract(_and(s, fits(s, pattern, part(s)), lambda t: _all(t, rest)))
 
 
-def _parts(s: State, pattern: ast.MatchClass, cls: type) -> list[tuple[ast.pattern, str]]:
+def _parts(s: LoweringState, pattern: ast.MatchClass, cls: type) -> list[tuple[ast.pattern, str]]:
     names = getattr(cls, "__match_args__", ())
     if len(pattern.patterns) > len(names):
         if cls in _SELF and len(pattern.patterns) == 1:
@@ -152,7 +152,7 @@ def _parts(s: State, pattern: ast.MatchClass, cls: type) -> list[tuple[ast.patte
 _SELF = (bool, int, float, str, list, tuple, dict)
 
 
-def _class(s: State, pattern: ast.MatchClass) -> type:
+def _class(s: LoweringState, pattern: ast.MatchClass) -> type:
     cls = s.evaluate(pattern.cls)
     if not isinstance(cls, v.Static) or not isinstance(cls.value, type):
         s.refuse("a class pattern needs a class", "write the name of a class before the brackets")
@@ -163,7 +163,7 @@ def _part(subject: v.Abstract, name: str) -> Any:
     return lambda t: attribute(t, subject, name) if name else subject
 
 
-def _fits_class(s: State, pattern: ast.MatchClass, subject: v.Abstract) -> Truth:
+def _fits_class(s: LoweringState, pattern: ast.MatchClass, subject: v.Abstract) -> Truth:
     cls = _class(s, pattern)
     fit = truth(s, is_instance(s, subject, cls))
     if fit is False:
@@ -172,12 +172,12 @@ def _fits_class(s: State, pattern: ast.MatchClass, subject: v.Abstract) -> Truth
     return _and(s, fit, lambda t: _all(t, pairs))
 
 
-def _fits_sequence(s: State, patterns: Sequence[ast.pattern], subject: v.Abstract) -> Truth:
+def _fits_sequence(s: LoweringState, patterns: Sequence[ast.pattern], subject: v.Abstract) -> Truth:
     fit = _is_sequence(s, subject)
     return False if fit is False else _and(s, fit, lambda t: _abstract(_fits_parts(t, patterns, subject)))
 
 
-def _fits_parts(s: State, patterns: Sequence[ast.pattern], subject: v.Abstract) -> Truth:
+def _fits_parts(s: LoweringState, patterns: Sequence[ast.pattern], subject: v.Abstract) -> Truth:
     """Does a sequence match, by how long it is and what it holds?"""
     stars = [k for k, p in enumerate(patterns) if isinstance(p, ast.MatchStar)]
     count = length(s, sequence(s, subject))
@@ -193,7 +193,7 @@ def _fits_parts(s: State, patterns: Sequence[ast.pattern], subject: v.Abstract) 
     return _and(s, enough, lambda t: _all(t, pairs))
 
 
-def _is_sequence(s: State, subject: v.Abstract) -> Truth:
+def _is_sequence(s: LoweringState, subject: v.Abstract) -> Truth:
     """Does a pattern of a sequence look at its elements? At those of strings none does."""
     is_text = isinstance(subject, v.Static) and isinstance(subject.value, str | bytes | bytearray)
     if is_text or (isinstance(subject, v.Leaf) and isinstance(subject.type, Tag)):
@@ -201,7 +201,7 @@ def _is_sequence(s: State, subject: v.Abstract) -> Truth:
     return truth(s, is_instance(s, subject, collections.abc.Sequence))
 
 
-def _element(s: State, subject: v.Abstract, position: int, size: int, stars: Sequence[int]) -> v.Abstract:
+def _element(s: LoweringState, subject: v.Abstract, position: int, size: int, stars: Sequence[int]) -> v.Abstract:
     found = sequence(s, subject)
     if isinstance(found, v.Record):
         index = position if not stars or position < stars[0] else position - size
@@ -211,7 +211,9 @@ def _element(s: State, subject: v.Abstract, position: int, size: int, stars: Seq
     return found.item(s, arithmetic(s, operator.sub, found.length, v.Static(size - position)))
 
 
-def _fits_mapping(s: State, keys: Sequence[ast.expr], patterns: Sequence[ast.pattern], subject: v.Abstract) -> Truth:
+def _fits_mapping(
+    s: LoweringState, keys: Sequence[ast.expr], patterns: Sequence[ast.pattern], subject: v.Abstract
+) -> Truth:
     if record_heap.is_record_row(subject):
         return _fits_record(s, keys, patterns, subject)
     table = _mapping(s, subject)
@@ -227,14 +229,16 @@ def _fits_mapping(s: State, keys: Sequence[ast.expr], patterns: Sequence[ast.pat
     return truth(s, _all(s, pairs))
 
 
-def _fits_record(s: State, keys: Sequence[ast.expr], patterns: Sequence[ast.pattern], row: v.Row) -> Truth:
+def _fits_record(
+    s: LoweringState, keys: Sequence[ast.expr], patterns: Sequence[ast.pattern], row: v.MemoryRow
+) -> Truth:
     """A dict in memory, which may be None, or have other keys."""
     names = [s.evaluate(k) for k in keys]
     held = [(p, lambda t, k=k: record_heap.load(t, row, k)) for p, k in zip(patterns, names, strict=True)]
     return _and(s, record_heap.has_keys(s, row, names), lambda t: _all(t, held))
 
 
-def _mapping(s: State, subject: v.Abstract) -> v.Record | None:
+def _mapping(s: LoweringState, subject: v.Abstract) -> v.Record | None:
     table = expand(s, record_heap.as_value(s, subject))
     if isinstance(table, v.Leaf) and isinstance(table.type, Ref):
         table = fields_of(s, table) or table
@@ -243,7 +247,7 @@ def _mapping(s: State, subject: v.Abstract) -> v.Record | None:
     return None
 
 
-def _bind(s: State, pattern: ast.pattern, subject: v.Abstract) -> None:
+def _bind(s: LoweringState, pattern: ast.pattern, subject: v.Abstract) -> None:
     """Bind the names of a pattern that fits."""
     match pattern:
         case ast.MatchAs(pattern=inner, name=name):
@@ -277,20 +281,20 @@ def _bind(s: State, pattern: ast.pattern, subject: v.Abstract) -> None:
             _bind_one(s, patterns, subject)
 
 
-def _bind_one(s: State, patterns: Sequence[ast.pattern], subject: v.Abstract) -> None:
+def _bind_one(s: LoweringState, patterns: Sequence[ast.pattern], subject: v.Abstract) -> None:
     """Bind the names of the first alternative that fits; all alternatives bind the same names."""
     names = sorted(n for n in map(_name, ast.walk(patterns[0])) if n is not None)
     if not names:
         return
 
-    def bound(t: State, pattern: ast.pattern) -> v.Record:
+    def bound(t: LoweringState, pattern: ast.pattern) -> v.Record:
         before = dict(t.env)
         _bind(t, pattern, subject)
         values = tuple(t.env[n].value for n in names)
         t.restore(before)
         return v.Record("tuple", tuple(range(len(names))), values)
 
-    def at(t: State, k: int) -> v.Abstract:
+    def at(t: LoweringState, k: int) -> v.Abstract:
         hit = True if k == len(patterns) - 1 else fits(t, patterns[k], subject)
         if isinstance(hit, bool):
             return bound(t, patterns[k]) if hit else at(t, k + 1)
@@ -315,7 +319,7 @@ def _binds(pattern: ast.pattern) -> bool:
     return any(_name(n) is not None for n in ast.walk(pattern))
 
 
-def _bind_sequence(s: State, patterns: Sequence[ast.pattern], subject: v.Abstract) -> None:
+def _bind_sequence(s: LoweringState, patterns: Sequence[ast.pattern], subject: v.Abstract) -> None:
     stars = [k for k, p in enumerate(patterns) if isinstance(p, ast.MatchStar)]
     for k, part in enumerate(patterns):
         if not isinstance(part, ast.MatchStar):

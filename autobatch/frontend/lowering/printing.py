@@ -19,9 +19,9 @@ from autobatch.frontend.library import tables
 from autobatch.frontend.lowering.access import expand, take_apart
 from autobatch.frontend.lowering.keywords import named_arguments
 from autobatch.frontend.lowering.numbers import operand_of
-from autobatch.frontend.lowering.results import Outputs
+from autobatch.frontend.lowering.results import EntryOutputs
 from autobatch.frontend.lowering.sequences import sequence
-from autobatch.frontend.lowering.state import Memory, MemoryChanged, State
+from autobatch.frontend.lowering.state import LoweringMemory, LoweringState, MemoryChanged
 from autobatch.frontend.memory import list_changes, list_heap
 from autobatch.frontend.memory.heap import Heap, add_heap
 from autobatch.frontend.syntax.flattening import placed
@@ -29,7 +29,19 @@ from autobatch.frontend.syntax.iterators import is_iterator, is_view
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.statics import inputs
 from autobatch.ir.core import Literal
-from autobatch.ir.printed import Line, Many, Maybe, Number, Part, Parts, Pieces, Printed, Spec, Text, notes_class
+from autobatch.ir.printed import (
+    Part,
+    Printed,
+    PrintedContainer,
+    PrintedLine,
+    PrintedList,
+    PrintedNumber,
+    PrintedOptional,
+    PrintedPieces,
+    PrintedText,
+    Spec,
+    notes_class,
+)
 from autobatch.ir.template import Container, Fixed, Template
 from autobatch.ir.types import BOOL, INT, Array, Tag
 
@@ -45,69 +57,69 @@ Noting = Callable[[], Part]
 """Notes of what is evaluated, that are made when all of a call is: an argument may fail, or print by itself."""
 
 
-class Printing:
+class LoweredPrinting:
     """The lines that a function may print, and the memory of its notes, by what is in it: the type of the numbers.
     `error`: what to say where structure alone decides, and it is traced."""
 
     def __init__(self) -> None:
         self.error: UnsupportedError | None = None
-        self.lines: dict[Line, int] = {}
+        self.lines: dict[PrintedLine, int] = {}
         self.heaps: dict[Hashable, Heap] = {}
 
 
-def call(s: State, node: ast.Call) -> v.Abstract:
+def call(s: LoweringState, node: ast.Call) -> v.Abstract:
     """`print(...)`"""
     _begin(s)
     evaluated = [note for n in node.args for note in _arguments(s, n)]
     return _line(s, evaluated, named_arguments(s, node.keywords))
 
 
-def called(s: State, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]) -> v.Abstract:
+def called(s: LoweringState, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]) -> v.Abstract:
     """A call of `print` by another name, or by a function that is given it."""
     _begin(s)
     return _line(s, [partial(_part, s, x) for x in args], kwargs)
 
 
-def _begin(s: State) -> None:
+def _begin(s: LoweringState) -> None:
     _of(s).error = _of(s).error or UnsupportedError("print() is compiled where computed numbers decide", s.span, CURE)
     _notes(s, CALLS)  # which are the first
 
 
-def _line(s: State, evaluated: Sequence[Noting], named: dict[str, v.Abstract]) -> v.Abstract:
+def _line(s: LoweringState, evaluated: Sequence[Noting], named: dict[str, v.Abstract]) -> v.Abstract:
     separator, end = (_text(s, named.get(k), k, default) for k, default in (("sep", " "), ("end", "\n")))
     stream = _stream(s, named.get("file"))
-    line = Line(tuple(note() for note in evaluated), separator, end, stream)
+    line = PrintedLine(tuple(note() for note in evaluated), separator, end, stream)
     number = _of(s).lines.setdefault(line, len(_of(s).lines))
     _note(s, CALLS, v.Static(number))
     return v.Static(None)
 
 
-def _of(s: State) -> Printing:
+def _of(s: LoweringState) -> LoweredPrinting:
     held = s.context.memory.printing
     if held is None:
-        held = s.context.memory.printing = Printing()
-    assert isinstance(held, Printing)
+        held = s.context.memory.printing = LoweredPrinting()
+    assert isinstance(held, LoweredPrinting)
     return held
 
 
-def error_of(memory: Memory) -> UnsupportedError | None:
+def error_of(memory: LoweringMemory) -> UnsupportedError | None:
     """What to say of a function that prints, where it may be traced."""
-    return memory.printing.error if isinstance(memory.printing, Printing) else None
+    return memory.printing.error if isinstance(memory.printing, LoweredPrinting) else None
 
 
-def returned(s: State, outputs: Outputs, result: Template) -> Template:
+def returned(s: LoweringState, outputs: EntryOutputs, result: Template) -> Template:
     """The result of the entry, with what it has noted beside it, where it prints."""
     held = s.context.memory.printing
     if held is None:
         return result
-    assert isinstance(held, Printing)
-    rows = [v.Row(Literal(0, INT), heap.whole) if heap.layout else None for heap in held.heaps.values()]
+    assert isinstance(held, LoweredPrinting)
+    rows = [v.MemoryRow(Literal(0, INT), heap.whole) if heap.layout else None for heap in held.heaps.values()]
     found = tuple(NEVER if row is None else outputs.template(row) for row in rows)
     notes = Container("object", found, tuple(f"list{k}" for k in range(len(rows))), notes_class(tuple(held.lines)))
     return Container("object", (result, notes), ("result", "lines"), Printed)
 
 
-def _notes(s: State, key: Hashable) -> Heap:
+def _notes(s: LoweringState, key: Hashable) -> Heap:
     """The notes of a type. Where they are new, all is lowered again."""
     heaps = _of(s).heaps
     if key not in heaps:
@@ -116,14 +128,14 @@ def _notes(s: State, key: Hashable) -> Heap:
     return heaps[key]
 
 
-def _note(s: State, key: Hashable, value: v.Abstract) -> int:
+def _note(s: LoweringState, key: Hashable, value: v.Abstract) -> int:
     """Put a value into the notes of its type; which list of notes that is."""
     heap = _notes(s, key)
-    list_heap.append(s, v.Row(Literal(0, INT), heap.whole), value)
+    list_heap.append(s, v.MemoryRow(Literal(0, INT), heap.whole), value)
     return list(_of(s).heaps).index(key)
 
 
-def _text(s: State, value: v.Abstract | None, name: str, default: str) -> str:
+def _text(s: LoweringState, value: v.Abstract | None, name: str, default: str) -> str:
     if value is None:
         return default
     if isinstance(value, v.Static) and (value.value is None or isinstance(value.value, str)):
@@ -131,7 +143,7 @@ def _text(s: State, value: v.Abstract | None, name: str, default: str) -> str:
     s.refuse(f"the argument {name} of print() is computed", "write it as a constant")
 
 
-def _stream(s: State, value: v.Abstract | None) -> str:
+def _stream(s: LoweringState, value: v.Abstract | None) -> str:
     if value is None:
         return "stdout"
     streams = {None: "stdout", sys.stdout: "stdout", sys.stderr: "stderr"}
@@ -140,7 +152,7 @@ def _stream(s: State, value: v.Abstract | None) -> str:
     return streams[value.value]
 
 
-def _arguments(s: State, node: ast.expr) -> Sequence[Noting]:
+def _arguments(s: LoweringState, node: ast.expr) -> Sequence[Noting]:
     """An argument; of `*xs` all."""
     if not isinstance(node, ast.Starred):
         return [_argument(s, node)]
@@ -151,14 +163,14 @@ def _arguments(s: State, node: ast.expr) -> Sequence[Noting]:
     return [partial(_part, s, x) for x in spread.items]
 
 
-def _argument(s: State, node: ast.expr) -> Noting:
+def _argument(s: LoweringState, node: ast.expr) -> Noting:
     match node:
         case ast.JoinedStr(values=values):
             pieces = [_piece(s, x) for x in values]
-            return lambda: Pieces(tuple(note() for note in pieces))
+            return lambda: PrintedPieces(tuple(note() for note in pieces))
         case ast.BinOp(left=left, op=ast.Add(), right=right) if _has_format(node):
             sides = [_argument(s, left), _argument(s, right)]
-            return lambda: Pieces(tuple(Spec(note()) for note in sides))
+            return lambda: PrintedPieces(tuple(Spec(note()) for note in sides))
         case _:
             if is_view(node) or is_iterator(s, node):
                 s.refuse(*AS_A_LIST)
@@ -172,10 +184,10 @@ def _has_format(node: ast.expr) -> bool:
     return isinstance(node, ast.JoinedStr)
 
 
-def _piece(s: State, node: ast.expr) -> Callable[[], Text | Spec]:
+def _piece(s: LoweringState, node: ast.expr) -> Callable[[], PrintedText | Spec]:
     """A piece of an f-string, which is put together before what stands behind it is evaluated."""
     if isinstance(node, ast.Constant):
-        return partial(Text, str(node.value))
+        return partial(PrintedText, str(node.value))
     assert isinstance(node, ast.FormattedValue)
     value = _now(s, s.evaluate(node.value))
     spec = s.evaluate(node.format_spec) if node.format_spec is not None else v.Static("")
@@ -185,28 +197,28 @@ def _piece(s: State, node: ast.expr) -> Callable[[], Text | Spec]:
     return lambda: Spec(_part(s, value), conversion, spec.value)
 
 
-def _now(s: State, value: v.Abstract) -> v.Abstract:
+def _now(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """What a list or object holds now."""
     return list_heap.copied(s, expand(s, value))
 
 
-def _part(s: State, value: v.Abstract) -> Part:
+def _part(s: LoweringState, value: v.Abstract) -> Part:
     """What is shown of a value, whose numbers are noted."""
     value = _now(s, value)
     match value:
         case v.Static(value=held) if inputs(held):
             return _part(s, take_apart(s.context, held))
         case v.Static(value=held):
-            return Text(held if _is_plain(held) else str(held))
+            return PrintedText(held if _is_plain(held) else str(held))
         case v.Leaf() if isinstance(value.type, Array | Tag):
-            return Number(_note(s, _key(value.type), value))
+            return PrintedNumber(_note(s, _key(value.type), value))
         case v.Optional(value=inner, missing=missing):
-            return Maybe(_note(s, _key(BOOL), v.Leaf(missing)), _part(s, inner))
+            return PrintedOptional(_note(s, _key(BOOL), v.Leaf(missing)), _part(s, inner))
         case v.Record(kind="table", cls=cls) if tables.is_dict(value) and cls in (None, dict):
             pairs = s.context.rules.materialise(s, tables.pairs_of(s, value))
-            return Parts("pairs", (), (_part(s, pairs),))
+            return PrintedContainer("pairs", (), (_part(s, pairs),))
         case v.Record(kind=kind, keys=keys, items=items, cls=cls) if kind in _CONTAINERS:
-            return Parts(kind, keys, tuple(_part(s, x) for x in items), cls)
+            return PrintedContainer(kind, keys, tuple(_part(s, x) for x in items), cls)
         case v.Listing(is_tuple=is_tuple):
             return _many(s, value, is_tuple)
         case v.Lazy(is_list=is_list, is_tuple=is_tuple):
@@ -218,13 +230,13 @@ def _part(s: State, value: v.Abstract) -> Part:
     s.refuse("print() is given what no note can hold", "print numbers, strings, and lists, tuples and dicts of these")
 
 
-def _many(s: State, value: v.Listing, is_tuple: bool) -> Part:
+def _many(s: LoweringState, value: v.Listing, is_tuple: bool) -> Part:
     found = sequence(s, value)
     assert isinstance(found, v.Lazy)
     length = _note(s, _key(INT), v.Leaf(operand_of(s, found.length)))
     shown: list[Part] = []
     list_changes.each(s, found, lambda t, _, x: shown.append(_part(t, x)))
-    return Many(length, shown[-1], is_tuple)
+    return PrintedList(length, shown[-1], is_tuple)
 
 
 def _is_plain(held: object) -> bool:

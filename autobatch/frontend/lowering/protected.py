@@ -25,7 +25,7 @@ from autobatch.frontend.lowering.branches import run
 from autobatch.frontend.lowering.joins import arms, join
 from autobatch.frontend.lowering.numbers import negate, operand_of, traced
 from autobatch.frontend.lowering.raising import HANDED_ON, is_caught, raise_here, raise_on
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import heaps
 from autobatch.frontend.syntax.flattening import flattened, with_test_inside
 from autobatch.frontend.syntax.sources import MUTATORS
@@ -36,10 +36,10 @@ from autobatch.ir.core import Apply, Call, Instruction, Literal, Operand, Region
 from autobatch.ir.ops import OWN, own
 from autobatch.ir.types import BOOL, INT, Array, List
 
-Statement = Callable[[State, ast.stmt], None]
+Statement = Callable[[LoweringState, ast.stmt], None]
 
 
-def protected(s: State, node: ast.stmt, statement: Statement) -> None:
+def protected(s: LoweringState, node: ast.stmt, statement: Statement) -> None:
     """Run a statement of the body of a `try`, or of a function that is called there."""
     if isinstance(node, ast.While):
         node = with_test_inside(s, node)
@@ -61,7 +61,7 @@ def protected(s: State, node: ast.stmt, statement: Statement) -> None:
     _split(s, t, list(t.block.body))
 
 
-def _caught_inside(s: State, body: Sequence[Instruction]) -> Instruction | None:
+def _caught_inside(s: LoweringState, body: Sequence[Instruction]) -> Instruction | None:
     """What may fail, and is caught, inside another instruction, where no statement has seen to it."""
     for instruction in body:
         for inner in walk(Region((), (instruction,), ())):
@@ -70,7 +70,7 @@ def _caught_inside(s: State, body: Sequence[Instruction]) -> Instruction | None:
     return None
 
 
-def _refuse_half_done(s: State, t: State, node: ast.stmt) -> None:
+def _refuse_half_done(s: LoweringState, t: LoweringState, node: ast.stmt) -> None:
     """Refuse a statement that may have changed something when it fails, where it is not known what."""
     if all(id(i) in s.context.caught.before or _caught(s, i) is None for i in t.block.body):
         return
@@ -104,7 +104,7 @@ def _changes(node: ast.AST) -> bool:
     )
 
 
-def _split(s: State, t: State, body: list[Instruction]) -> None:
+def _split(s: LoweringState, t: LoweringState, body: list[Instruction]) -> None:
     """Continue with the instructions of a statement, each behind what it needs to go well."""
     for position, instruction in enumerate(body):
         kind = _caught(s, instruction)
@@ -134,7 +134,7 @@ def _split(s: State, t: State, body: list[Instruction]) -> None:
     s.env, s.dead = t.env, t.dead
 
 
-def _raise(s: State, failed: Apply, kind: type[BaseException]) -> None:
+def _raise(s: LoweringState, failed: Apply, kind: type[BaseException]) -> None:
     if failed.op.name == "check" and failed.op["kind"] == HANDED_ON:
         raise_on(s, failed)
     else:
@@ -166,7 +166,7 @@ def _key(message: str, operands: Sequence[Operand]) -> list[v.Abstract] | None:
         return None
 
 
-def _split_rest(s: State, t: State, body: list[Instruction], done: Apply) -> None:
+def _split_rest(s: LoweringState, t: LoweringState, body: list[Instruction], done: Apply) -> None:
     """The instructions behind one whose condition holds."""
     if done.op.name != "check":
         first, *body = body
@@ -175,7 +175,7 @@ def _split_rest(s: State, t: State, body: list[Instruction], done: Apply) -> Non
     _split(s, t, body)
 
 
-def _caught(s: State, instruction: Instruction) -> type[BaseException] | None:
+def _caught(s: LoweringState, instruction: Instruction) -> type[BaseException] | None:
     """What an instruction may fail with that the `try` catches; refused where that cannot be said."""
     if id(instruction) in s.context.caught.handled:
         return None
@@ -193,7 +193,7 @@ def _caught(s: State, instruction: Instruction) -> type[BaseException] | None:
     return kinds[0] if kinds else None
 
 
-def _may_fail(s: State, callee: str, seen: set[str]) -> bool:
+def _may_fail(s: LoweringState, callee: str, seen: set[str]) -> bool:
     """May something fail in a function, or in one that it calls, that the `try` catches? Of one that is being lowered
     nobody knows yet."""
     if any(x.name == callee and not x.done for x in s.context.specialisations.values()):
@@ -205,7 +205,7 @@ def _may_fail(s: State, callee: str, seen: set[str]) -> bool:
     return fails or any(_may_fail(s, name, seen) for name in sorted(called))
 
 
-def _kinds(s: State, i: Apply) -> Iterable[type[BaseException]]:
+def _kinds(s: LoweringState, i: Apply) -> Iterable[type[BaseException]]:
     match i.op.name:
         case "check":
             name = i.op["kind"]
@@ -242,7 +242,7 @@ def _kinds_of_text(i: Apply) -> list[type[BaseException]]:
     return [getattr(builtins, kind)]
 
 
-def _condition(s: State, i: Apply) -> Operand:
+def _condition(s: LoweringState, i: Apply) -> Operand:
     """What must hold for an instruction to go well."""
     match i.op.name:
         case "check":
@@ -267,7 +267,7 @@ def _condition(s: State, i: Apply) -> Operand:
             )
 
 
-def _fits(s: State, i: Apply) -> Operand:
+def _fits(s: LoweringState, i: Apply) -> Operand:
     """Does a function of strings fit its operands? Of numbers and lengths that is arithmetic."""
     function, args = i.op["function"], i.op["args"]
     rest = iter(i.operands)
@@ -295,7 +295,7 @@ ITEMS = ("split_item", "rsplit_item", "splitlines_item")
 """The functions of strings that are read at the turn of a loop over them."""
 
 
-def in_range(s: State, index: Value) -> None:
+def in_range(s: LoweringState, index: Value) -> None:
     """What a loop reads at the start of a turn is there: items at its index, or at what is computed of it alone."""
     if not s.frame.trying:
         return
@@ -311,7 +311,7 @@ def in_range(s: State, index: Value) -> None:
             of_index.update(i.results)
 
 
-def _is_length(s: State, x: Value) -> bool:
+def _is_length(s: LoweringState, x: Value) -> bool:
     """Is it how long a list is, or computed in front of the loop?"""
     made = next((i for i in s.block.body if isinstance(i, Apply) and x in i.results), None)
     return made is None or made.op.name == "length"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from autobatch.frontend.lowering.joins import arms, attempt, join, stored
 from autobatch.frontend.lowering.numbers import negate, operand_of, traced
-from autobatch.frontend.lowering.state import RAISED, RESULT, MemoryChanged, State, Unknown
+from autobatch.frontend.lowering.state import RAISED, RESULT, LoweringState, MemoryChanged, UnknownResult
 from autobatch.frontend.types import values as v
 from autobatch.ir.core import Apply
 from autobatch.ir.ops import own
@@ -30,12 +30,12 @@ HANDED_ON = "<handed on>"
 Kind = type[BaseException]
 
 
-def is_caught(s: State, kind: Kind) -> bool:
+def is_caught(s: LoweringState, kind: Kind) -> bool:
     """Does a `try` around the statement at hand catch exceptions of a class?"""
     return any(issubclass(kind, caught) for around in s.frame.trying for caught in around)
 
 
-def code_of(s: State, kind: Kind) -> int:
+def code_of(s: LoweringState, kind: Kind) -> int:
     """The number of a class of exceptions. Handlers lowered before it had one do not know it: all is lowered again."""
     kinds = s.context.memory.raised
     if kind not in kinds:
@@ -44,7 +44,7 @@ def code_of(s: State, kind: Kind) -> int:
     return kinds.index(kind)
 
 
-def raise_here(s: State, kind: Kind, given: Sequence[v.Abstract] | None = None) -> None:
+def raise_here(s: LoweringState, kind: Kind, given: Sequence[v.Abstract] | None = None) -> None:
     """Leave the body of the `try` with an exception. `given`: what it was made with; None where that is not known."""
     s.bind(RAISED, v.Static(True))
     s.bind(EXCEPTION, v.Static(code_of(s, kind)))
@@ -72,7 +72,7 @@ def _argument(kind: Kind, k: int) -> str:
     return f"<{kind.__module__}.{kind.__qualname__} {k}>"
 
 
-def exception(s: State, kind: Kind) -> v.Abstract:
+def exception(s: LoweringState, kind: Kind) -> v.Abstract:
     """What was caught, for a handler that looks at it."""
     known = s.context.memory.looked_at
     if kind not in known:
@@ -82,14 +82,14 @@ def exception(s: State, kind: Kind) -> v.Abstract:
     names = [_argument(kind, k) for k in range(count or 0)]
     if count is None or any(n not in s.env for n in names):
         s.context.changed = True  # this round has not come to where it is raised
-        raise Unknown
+        raise UnknownResult
     items = tuple(s.env[n].value for n in names)
     args = v.Record("tuple", tuple(range(len(items))), items)
     made = v.Record("object", ("args",), (args,), kind)
     return s.context.rules.initialised(s, made, items)
 
 
-def among(s: State, found: Sequence[int], rest: Sequence[int], node: ast.AST, then: Body, orelse: Body) -> None:
+def among(s: LoweringState, found: Sequence[int], rest: Sequence[int], node: ast.AST, then: Body, orelse: Body) -> None:
     """Run one piece of code where the exception is one of `found`, the other where it is one of `rest`."""
     if not found:
         orelse(s)
@@ -103,11 +103,11 @@ def among(s: State, found: Sequence[int], rest: Sequence[int], node: ast.AST, th
         join(s, test, a, b, node=node)
 
 
-Body = Callable[[State], None]
+Body = Callable[[LoweringState], None]
 
 
-def _run(s: State, body: Body) -> None:
-    def nothing(t: State) -> v.Abstract:
+def _run(s: LoweringState, body: Body) -> None:
+    def nothing(t: LoweringState) -> v.Abstract:
         body(t)
         return v.Static(None)
 
@@ -122,30 +122,30 @@ def _is_one_of(codes: tuple[int, ...]) -> Callable[[Any], Any]:
 # ---- functions that are called in a `try`
 
 
-def variables(s: State) -> list[str]:
+def variables(s: LoweringState) -> list[str]:
     """The variables that say what was raised."""
     looked = s.context.memory.looked_at
     return [RAISED, EXCEPTION, *(_argument(kind, k) for kind, n in looked.items() for k in range(n or 0))]
 
 
-def with_raised(s: State, result: v.Abstract) -> v.Abstract:
+def with_raised(s: LoweringState, result: v.Abstract) -> v.Abstract:
     """What a function that is called in a `try` hands back: its result, and what was raised in it."""
     items = (result, *(_current(s, n) for n in variables(s)))
     return v.Record("tuple", tuple(range(len(items))), items)
 
 
-def result_of(s: State) -> v.Abstract:
+def result_of(s: LoweringState) -> v.Abstract:
     """The result of the function at hand; unset where all of it raises."""
     return s.env[RESULT].value if RESULT in s.env else v.Unset(RESULT)
 
 
-def _current(s: State, name: str) -> v.Abstract:
+def _current(s: LoweringState, name: str) -> v.Abstract:
     if name == RAISED:
         return s.flag(RAISED)
     return s.env[name].value if name in s.env else v.Unset(name)
 
 
-def take_raised(s: State, returned: v.Abstract) -> v.Abstract:
+def take_raised(s: LoweringState, returned: v.Abstract) -> v.Abstract:
     """The result of a function, behind a check that nothing was raised in it."""
     assert isinstance(returned, v.Record)
     result, raised, *rest = returned.items
@@ -166,7 +166,7 @@ def take_raised(s: State, returned: v.Abstract) -> v.Abstract:
     return result
 
 
-def raise_on(s: State, check: Apply) -> None:
+def raise_on(s: LoweringState, check: Apply) -> None:
     """Leave the body of the `try` with what a function has raised."""
     s.bind(RAISED, v.Static(True))
     for name, value in s.context.caught.raisings[id(check)].items():
@@ -174,7 +174,7 @@ def raise_on(s: State, check: Apply) -> None:
             s.bind(name, value)
 
 
-def raise_again(s: State, codes: Sequence[int], node: ast.AST) -> None:
+def raise_again(s: LoweringState, codes: Sequence[int], node: ast.AST) -> None:
     """`raise` in a handler: to the `try` around, or the example fails."""
     kinds = [(k, s.context.memory.raised[k]) for k in codes]
     caught = [k for k, kind in kinds if is_caught(s, kind)]
@@ -182,12 +182,12 @@ def raise_again(s: State, codes: Sequence[int], node: ast.AST) -> None:
     among(s, caught, rest, node, lambda t: t.bind(RAISED, v.Static(True)), lambda t: _fail(t, rest, node))
 
 
-def _fail(s: State, codes: Sequence[int], node: ast.AST) -> None:
+def _fail(s: LoweringState, codes: Sequence[int], node: ast.AST) -> None:
     """The example fails with one of these exceptions."""
     first, *rest = codes
     kind = s.context.memory.raised[first]
 
-    def fail(t: State) -> None:
+    def fail(t: LoweringState) -> None:
         t.check(t.scalar(False), kind.__name__, "")
         t.dead = True
 

@@ -17,7 +17,7 @@ from autobatch.frontend.lowering.joins import conditional, stored
 from autobatch.frontend.lowering.numbers import coerce, combine, integer, is_number, operand_of, present, traced
 from autobatch.frontend.lowering.operators import apply_binary, compare_with
 from autobatch.frontend.lowering.sequences import length, listing_item, sequence
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.tracing.recipes import alike_for_all
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import LeafLayout, type_name
@@ -29,7 +29,7 @@ from autobatch.ir.types import INT, Array
 Comparison = Callable[[Any, Any], Any]
 
 
-def sum_of(s: State, value: v.Abstract, start: v.Abstract, *, builtin: bool = False) -> v.Abstract:
+def sum_of(s: LoweringState, value: v.Abstract, start: v.Abstract, *, builtin: bool = False) -> v.Abstract:
     """`sum(value, start)`. `builtin`: it is Python's, whose sum of nothing is an int."""
     found = sequence(s, value)
     if _is_list(start):
@@ -55,7 +55,7 @@ def _added(items: Any, total: Any) -> Any:
     return total
 
 
-def product_of(s: State, value: v.Abstract, start: v.Abstract) -> v.Abstract:
+def product_of(s: LoweringState, value: v.Abstract, start: v.Abstract) -> v.Abstract:
     """`math.prod(value, start=start)`"""
     found = sequence(s, value)
     if isinstance(found, v.Record):
@@ -67,7 +67,7 @@ def product_of(s: State, value: v.Abstract, start: v.Abstract) -> v.Abstract:
     return total if start == v.Static(1) else apply_binary(s, operator.mul, start, total)
 
 
-def multiplied(s: State, listing: v.Listing) -> v.Leaf:
+def multiplied(s: LoweringState, listing: v.Listing) -> v.Leaf:
     """The product of numbers or arrays. Those that can move are multiplied one after the other, as Python does: the
     derivative by one of them is the product of the others then, which no division by a zero gives."""
     assert isinstance(listing.elem, LeafLayout) and isinstance(listing.elem.type, Array)
@@ -89,14 +89,14 @@ def _is_list(value: v.Abstract) -> bool:
     return isinstance(value, v.Listing | v.Lazy) or (isinstance(value, v.Record) and value.kind in ("list", "tuple"))
 
 
-def _combined(s: State, function: Comparison, items: Sequence[v.Abstract], start: v.Abstract) -> v.Abstract:
+def _combined(s: LoweringState, function: Comparison, items: Sequence[v.Abstract], start: v.Abstract) -> v.Abstract:
     total = start
     for x in items:
         total = apply_binary(s, function, total, x)
     return total
 
 
-def _term(s: State, value: v.Abstract, does: str) -> v.Abstract:
+def _term(s: LoweringState, value: v.Abstract, does: str) -> v.Abstract:
     value = present(s, value)
     if not is_number(value):
         cure = "take the parts one by one; or give sum() an object that it starts with: sum(vectors, Vector(0.0, 0.0))"
@@ -104,19 +104,19 @@ def _term(s: State, value: v.Abstract, does: str) -> v.Abstract:
     return v.Leaf(integer(s, operand_of(s, value)), numpy=kind_of([value]))
 
 
-def _reduce(s: State, listing: v.Listing, kind: str) -> v.Leaf:
+def _reduce(s: LoweringState, listing: v.Listing, kind: str) -> v.Leaf:
     assert isinstance(listing.elem, LeafLayout)
     result = s.apply(own("reduce", kind=kind), listing.lists, listing.elem.type)
     return v.Leaf(result, numpy=listing.elem.numpy or None)
 
 
-def reduce_sequence(s: State, value: v.Abstract, kind: str) -> v.Abstract:
+def reduce_sequence(s: LoweringState, value: v.Abstract, kind: str) -> v.Abstract:
     """`any(value)`, `all(value)`"""
     found = sequence(s, value)
     if isinstance(found, v.Record):
         return _reduce_items(s, found.items, kind)
 
-    def body(t: State, x: v.Abstract) -> tuple[bool, Callable[[State], v.Abstract]]:
+    def body(t: LoweringState, x: v.Abstract) -> tuple[bool, Callable[[LoweringState], v.Abstract]]:
         return True, lambda u: v.Leaf(as_operand(u, truth(u, x)))
 
     listing = collect(s, found, body)
@@ -125,11 +125,11 @@ def reduce_sequence(s: State, value: v.Abstract, kind: str) -> v.Abstract:
     return _reduce(s, listing, kind)
 
 
-def as_operand(s: State, condition: bool | Operand) -> Operand:
+def as_operand(s: LoweringState, condition: bool | Operand) -> Operand:
     return s.scalar(condition) if isinstance(condition, bool) else condition
 
 
-def _reduce_items(s: State, items: Sequence[v.Abstract], kind: str) -> v.Abstract:
+def _reduce_items(s: LoweringState, items: Sequence[v.Abstract], kind: str) -> v.Abstract:
     decisive = kind == "any"
     result: Operand | None = None
     for x in items:
@@ -141,7 +141,9 @@ def _reduce_items(s: State, items: Sequence[v.Abstract], kind: str) -> v.Abstrac
     return v.Static(not decisive) if result is None else v.Leaf(result)
 
 
-def extreme(s: State, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract], better: Comparison) -> v.Abstract:
+def extreme(
+    s: LoweringState, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract], better: Comparison
+) -> v.Abstract:
     """`min` and `max`: of several arguments or of one sequence, with `key` and `default`."""
     value = args[0] if len(args) == 1 else v.Record("tuple", tuple(range(len(args))), tuple(args))
     key, default = kwargs.get("key"), kwargs.get("default")
@@ -158,7 +160,11 @@ def extreme(s: State, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract],
 
 
 def _extreme_item(
-    s: State, items: Sequence[v.Abstract], key: v.Abstract | None, default: v.Abstract | None, better: Comparison
+    s: LoweringState,
+    items: Sequence[v.Abstract],
+    key: v.Abstract | None,
+    default: v.Abstract | None,
+    better: Comparison,
 ) -> v.Abstract:
     if not items:
         if default is not None:
@@ -175,7 +181,7 @@ def _extreme_item(
 
 
 def _pick(
-    s: State, better: Comparison, x: v.Abstract, x_key: v.Abstract, y: v.Abstract, y_key: v.Abstract, same: bool
+    s: LoweringState, better: Comparison, x: v.Abstract, x_key: v.Abstract, y: v.Abstract, y_key: v.Abstract, same: bool
 ) -> tuple[v.Abstract, v.Abstract]:
     """The better of two items and its key; the first of equal ones."""
     x_key, y_key = present(s, x_key), present(s, y_key)
@@ -217,7 +223,7 @@ def _larger(x: Any, y: Any) -> Any:
 
 
 def _extreme_of_list(
-    s: State, found: v.Lazy, key: v.Abstract | None, better: Comparison, *, checked: bool = False
+    s: LoweringState, found: v.Lazy, key: v.Abstract | None, better: Comparison, *, checked: bool = False
 ) -> v.Abstract:
     """Of a list that has an element; `checked` fails the examples whose list is empty."""
     kind = "min" if better is operator.lt else "max"
@@ -239,7 +245,7 @@ def _extreme_of_list(
     return found.item(s, first_of(s, keys, greatest=better is operator.gt))
 
 
-def _carried(s: State, keys: v.Listing, items: v.Listing, count: v.Abstract, better: Comparison) -> v.Abstract:
+def _carried(s: LoweringState, keys: v.Listing, items: v.Listing, count: v.Abstract, better: Comparison) -> v.Abstract:
     """The number with the first best key: a loop that carries it, so that keys may be computed in the batch."""
     t, first = s.fork(), v.Static(0)
     start = [operand_of(s, listing_item(s, x, first)) for x in (keys, items)]

@@ -14,7 +14,7 @@ from autobatch.frontend.lowering.comprehensions import make_map
 from autobatch.frontend.lowering.joins import as_listing, conditional, convert, stored
 from autobatch.frontend.lowering.numbers import operand_of, present
 from autobatch.frontend.lowering.sequences import sequence
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory.heap import DictRecord, Heap
 from autobatch.frontend.memory.heaps import left_by_entry, missing
 from autobatch.frontend.memory.list_heap import copied, tuple_of
@@ -36,16 +36,26 @@ from autobatch.frontend.types.layouts import (
 )
 from autobatch.frontend.types.layouts import rebuild as rebuild_value
 from autobatch.frontend.types.statics import inputs, is_namedtuple
-from autobatch.frontend.types.unify import Conflict, unify
+from autobatch.frontend.types.unify import LayoutConflict, unify
 from autobatch.ir.core import Literal, Operand
-from autobatch.ir.template import Container, Fixed, HeapTemplate, MadeTemplate, Maybe, Output, Pointer, Rows, Template
+from autobatch.ir.template import (
+    Container,
+    Fixed,
+    HeapTemplate,
+    ListTemplate,
+    MadeTemplate,
+    OptionalTemplate,
+    Output,
+    Pointer,
+    Template,
+)
 from autobatch.ir.types import Array, List, Type
 
 
-class Outputs:
+class EntryOutputs:
     """Collects the operands that the entry returns."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: LoweringState) -> None:
         self.state = state
         self.operands: list[Operand] = []
         self.objects: dict[int, tuple[v.Record, Container]] = {}
@@ -65,7 +75,7 @@ class Outputs:
                 python = isinstance(operand.type, Array) and is_python(operand.type)
                 return Output(self._output(operand), operand.type, python)
             case v.Optional(value=inner, missing=missing):
-                return Maybe(self._template(inner), self._output(missing))
+                return OptionalTemplate(self._template(inner), self._output(missing))
             case v.Record(kind="table", items=items):
                 return self._table(value, [x for x in items if not isinstance(x, v.Static | v.LocalFunction)])
             case v.Record(kind, keys, items, cls, treedef):
@@ -78,13 +88,13 @@ class Outputs:
                 element = self._template(rebuild_value(elem, iter(lists)))
                 known = lists[0] in self.operands
                 length = self.operands.index(lists[0]) if known else self._output(lists[0])
-                return Rows(element, length, is_tuple)
-            case v.Row(heap=heap) if heap.is_dict and not heap.is_record:
+                return ListTemplate(element, length, is_tuple)
+            case v.MemoryRow(heap=heap) if heap.is_dict and not heap.is_record:
                 self.state.refuse(
                     "the result holds dicts inside of other containers, changed where computed numbers decide",
                     "return each as a list of pairs, list(row.items()), or one dict, with pairs as keys",
                 )
-            case v.Row(heap=heap, operand=operand):
+            case v.MemoryRow(heap=heap, operand=operand):
                 self.heaps.setdefault(heap.whole.name, heap.whole)
                 return Pointer(self._output(operand), heap.whole.name)
             case v.Unset(name=name):
@@ -166,10 +176,10 @@ def _kind(cls: type) -> str:
     return "namedtuple" if is_namedtuple(cls) else "object"
 
 
-class _Fields(Outputs):
+class _Fields(EntryOutputs):
     """The operands that objects of a class are made of, by position."""
 
-    def __init__(self, state: State, operands: Sequence[Operand]) -> None:
+    def __init__(self, state: LoweringState, operands: Sequence[Operand]) -> None:
         super().__init__(state)
         self.operands = list(operands)
 
@@ -177,7 +187,7 @@ class _Fields(Outputs):
         return self.operands.index(operand)
 
 
-def made_classes(state: State) -> tuple[MadeTemplate, ...]:
+def made_classes(state: LoweringState) -> tuple[MadeTemplate, ...]:
     """What the classes of objects are that the module makes."""
     found = []
     for held in state.context.memory.made.values():
@@ -193,7 +203,7 @@ Objects = dict[int, tuple[v.Abstract, v.Abstract]]
 """By the identity of an object: itself, and what it became."""
 
 
-def prepared(s: State, value: v.Abstract, inside: bool, objects: Objects | None = None) -> v.Abstract:
+def prepared(s: LoweringState, value: v.Abstract, inside: bool, objects: Objects | None = None) -> v.Abstract:
     """The same value as it leaves the program: lists that are written out have elements of one type, or are mixtures.
 
     `inside`: it is part of something that becomes columns. There strings and numbers are values of the program, and a
@@ -203,7 +213,7 @@ def prepared(s: State, value: v.Abstract, inside: bool, objects: Objects | None 
         return objects[id(value)][1]
     original, value = value, expand(s, stored(s, value))
     match value:
-        case v.Row(heap=heap) if heap.in_segments and (heap.is_dict or not inside):
+        case v.MemoryRow(heap=heap) if heap.in_segments and (heap.is_dict or not inside):
             if heap.is_dict and heap.whole in _held_by(heap.whole):
                 s.refuse("the result holds a dict that may hold itself", "return what you need of it")
             left_by_entry(s, heap.whole)
@@ -266,7 +276,7 @@ def _held_by(heap: Heap) -> set[Heap]:
     return found
 
 
-def _is_whole_list(s: State, operand: Operand) -> bool:
+def _is_whole_list(s: LoweringState, operand: Operand) -> bool:
     """A list of the examples that is never None: it is returned as any other list."""
     return isinstance(operand.type, List) and not may_be_none(s, operand.type)
 
@@ -299,7 +309,7 @@ def _is_list_of_numbers(elem: Layout) -> bool:
 # ---- lists written out
 
 
-def _written_out(s: State, items: Sequence[v.Abstract], inside: bool) -> v.Abstract:
+def _written_out(s: LoweringState, items: Sequence[v.Abstract], inside: bool) -> v.Abstract:
     """`[x, y]`: its elements are of one type, or they stand side by side as those of a tuple do."""
     keys = tuple(range(len(items)))
     layout = _common(items)
@@ -320,7 +330,7 @@ def _common(items: Sequence[v.Abstract]) -> Layout | None:
     layouts = [layout_of(i) for i in items]
     try:
         joined = reduce(unify, layouts)
-    except Conflict:
+    except LayoutConflict:
         return None
     return joined if all(_same_shapes(x, joined) for x in layouts) else None
 

@@ -12,18 +12,18 @@ from autobatch.frontend.library.joined import EMPTY, concatenate
 from autobatch.frontend.lowering.carrying import Layouts, Turn, enter_turn, leave, region_of, settle, yields_of
 from autobatch.frontend.lowering.joins import arms, attempt, join, stored
 from autobatch.frontend.lowering.numbers import operand_of
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import heaps
 from autobatch.frontend.types import values as v
 from autobatch.ir.core import For, Operand
 from autobatch.ir.types import INT
 
-Body = Callable[[State, v.Abstract], tuple[bool | Operand, Callable[[State], v.Abstract]]]
+Body = Callable[[LoweringState, v.Abstract], tuple[bool | Operand, Callable[[LoweringState], v.Abstract]]]
 """Whether an item is kept, and what it becomes."""
 _MADE = "<made>"
 
 
-def in_loop(s: State, found: v.Lazy, body: Body) -> v.Record | v.Listing:
+def in_loop(s: LoweringState, found: v.Lazy, body: Body) -> v.Record | v.Listing:
     """The list that a comprehension makes, one element after the other."""
     before = dict(s.env)
     s.bind(_MADE, EMPTY)
@@ -47,10 +47,10 @@ def in_loop(s: State, found: v.Lazy, body: Body) -> v.Record | v.Listing:
     return listing
 
 
-def _turn(s: State, body: Body, item: v.Abstract) -> v.Abstract:
+def _turn(s: LoweringState, body: Body, item: v.Abstract) -> v.Abstract:
     kept, element = body(s, item)
 
-    def add(t: State) -> v.Abstract:
+    def add(t: LoweringState) -> v.Abstract:
         new = v.Record("list", (0,), (stored(t, element(t)),))
         t.bind(_MADE, concatenate(t, t.env[_MADE].value, new))
         return v.Static(None)

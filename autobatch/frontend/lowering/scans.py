@@ -31,7 +31,7 @@ from autobatch.frontend.lowering.carrying import (
 )
 from autobatch.frontend.lowering.joins import stored
 from autobatch.frontend.lowering.numbers import operand_of, traced, undefined
-from autobatch.frontend.lowering.state import Block, Frame, State
+from autobatch.frontend.lowering.state import FunctionFrame, LoweringState, OpenBlock
 from autobatch.frontend.memory import heaps
 from autobatch.frontend.memory.rebinding import rebind
 from autobatch.frontend.types import values as v
@@ -41,7 +41,7 @@ from autobatch.ir.rewrite import copy_region, free_values
 from autobatch.ir.types import INT, List
 
 
-def scan(s: State, node: ast.For, found: v.Lazy) -> bool:
+def scan(s: LoweringState, node: ast.For, found: v.Lazy) -> bool:
     """Lower the loop as a function of the turn, if it appends one element to each of some lists in every turn."""
     lists = appended_lists(node.body)
     if not lists or node.orelse or reads_alias(s, node, lists) or not all(is_built_list(_old(s, n)) for n in lists):
@@ -68,7 +68,7 @@ def scan(s: State, node: ast.For, found: v.Lazy) -> bool:
     types = [*(a.type for a in last.args), *(t for k in elements for t in leaf_types(k))]
     name, captured = _function(s, last, initial, yields, types)
 
-    def state_after(t: State, turns: Operand) -> tuple[Value, ...]:
+    def state_after(t: LoweringState, turns: Operand) -> tuple[Value, ...]:
         results = tuple(s.context.value(x) for x in types)
         t.emit(Call(results, name, (turns, *captured), t.span))
         return results
@@ -79,28 +79,28 @@ def scan(s: State, node: ast.For, found: v.Lazy) -> bool:
     return True
 
 
-def _old(s: State, name: str) -> v.Abstract | None:
+def _old(s: LoweringState, name: str) -> v.Abstract | None:
     return s.env[name].value if name in s.env else None
 
 
-def _body(s: State, node: ast.For, item: v.Abstract) -> dict[str, v.Abstract]:
+def _body(s: LoweringState, node: ast.For, item: v.Abstract) -> dict[str, v.Abstract]:
     """One turn; what it appends is kept aside."""
     assign(s, node.target, item)
     return run_turn(s, node.body)
 
 
 def _function(
-    s: State, last: Turn, initial: Sequence[Operand], yields: Sequence[Operand], types: Sequence[object]
+    s: LoweringState, last: Turn, initial: Sequence[Operand], yields: Sequence[Operand], types: Sequence[object]
 ) -> tuple[str, tuple[Value, ...]]:
     """The function of the turn: its name, and what it takes beside the number of turns."""
     context = s.context
     assert last.index is not None
     name = context.unique(f"{s.frame.source.name}.scan")
-    block = Block(None)
-    inner = State(Frame(context, s.frame.source, {}), block, {}, span=s.span)
+    block = OpenBlock(None)
+    inner = LoweringState(FunctionFrame(context, s.frame.source, {}), block, {}, span=s.span)
     turns = context.value(INT, "turns")
     started = traced(inner, jnp.greater, v.Leaf(turns), v.Static(0)).operand
-    arm = State(inner.frame, Block(block), {}, span=s.span)
+    arm = LoweringState(inner.frame, OpenBlock(block), {}, span=s.span)
     index = traced(arm, jnp.subtract, v.Leaf(turns), v.Static(1)).operand
     previous = tuple(context.value(y.type) for y in yields)
     body = Region((last.index, *last.args), tuple(last.end.block.body), tuple(yields))
@@ -111,7 +111,7 @@ def _function(
     env |= {last.index: index} | dict(zip(last.args, previous, strict=False))
     then = copy_region(Region((), body.body, body.results), env, None)
     again = Call(previous, name, (index, *parameters), s.span)
-    nothing = State(inner.frame, Block(block), {}, span=s.span)
+    nothing = LoweringState(inner.frame, OpenBlock(block), {}, span=s.span)
     rest = [undefined(nothing, y.type) for y in yields[len(last.args) :]]
     results = tuple(context.value(y.type) for y in yields)
     choice = If(
@@ -126,17 +126,17 @@ def _function(
     return name, captured
 
 
-def _free(body: Region, s: State) -> tuple[Value, ...]:
+def _free(body: Region, s: LoweringState) -> tuple[Value, ...]:
     return free_values(body, s.context.shared_values)
 
 
 def _lists(
-    s: State,
+    s: LoweringState,
     names: Sequence[str],
     items: Sequence[v.Abstract],
     count: Operand,
     skipped: int,
-    state_after: Callable[[State, Operand], tuple[Value, ...]],
+    state_after: Callable[[LoweringState, Operand], tuple[Value, ...]],
 ) -> None:
     """The lists of what the turns appended, which is like `items`."""
     elements = list(map(layout_of, items))

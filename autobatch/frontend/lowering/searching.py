@@ -14,7 +14,7 @@ from autobatch.frontend.lowering.access import variable
 from autobatch.frontend.lowering.joins import stored
 from autobatch.frontend.lowering.loops import for_statement
 from autobatch.frontend.lowering.numbers import operand_of, present
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.syntax.sources import stores
 from autobatch.frontend.types import values as v
 
@@ -22,7 +22,7 @@ _FOUND, _HIT = "<found>", "<hit>"
 Node = TypeVar("Node", bound=ast.AST)
 
 
-def first_element(s: State, node: ast.Call) -> v.Abstract | None:
+def first_element(s: LoweringState, node: ast.Call) -> v.Abstract | None:
     """The value of `next(elements, default)`; None when the call is another one."""
     match node:
         case ast.Call(func=ast.Name(id="next"), args=[elements, *default], keywords=[]) if len(default) < 2:
@@ -49,7 +49,7 @@ def first_element(s: State, node: ast.Call) -> v.Abstract | None:
     return found
 
 
-def _generator(s: State, elements: ast.expr) -> ast.GeneratorExp | None:
+def _generator(s: LoweringState, elements: ast.expr) -> ast.GeneratorExp | None:
     """The generator whose first element is asked for: written out, or `iter(items)`."""
     match elements:
         case ast.GeneratorExp():

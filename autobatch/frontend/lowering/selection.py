@@ -11,16 +11,16 @@ import jax.numpy as jnp
 from autobatch.frontend.lowering.access import expand
 from autobatch.frontend.lowering.joins import conditional
 from autobatch.frontend.lowering.numbers import coerce, operand_of, traced
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.tracing.tracing import trace
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import LeafLayout, NotStored, layout_of
-from autobatch.frontend.types.unify import Conflict, unify
+from autobatch.frontend.types.unify import LayoutConflict, unify
 from autobatch.ir.core import Operand
 from autobatch.ir.types import Array
 
 
-def select(s: State, index: Operand, alternatives: Sequence[v.Abstract]) -> v.Abstract:
+def select(s: LoweringState, index: Operand, alternatives: Sequence[v.Abstract]) -> v.Abstract:
     """`alternatives[index]`; the index is in range. Containers of one shape are picked part by part, so that their
     numbers are rows of columns; what differs in type stays a choice, whose parts and results are picked."""
     if len(alternatives) == 1 or all(a == alternatives[0] for a in alternatives):
@@ -37,7 +37,7 @@ def select(s: State, index: Operand, alternatives: Sequence[v.Abstract]) -> v.Ab
         layout = layout_of(alternatives[0])
         for other in alternatives[1:]:
             layout = unify(layout, layout_of(other))
-    except (Conflict, NotStored):
+    except (LayoutConflict, NotStored):
         return v.Choice(index, tuple(alternatives))
     if isinstance(layout, LeafLayout) and isinstance(layout.type, Array) and not layout.type.dtype.startswith("key"):
         return gather(s, index, alternatives, layout.type)
@@ -53,7 +53,7 @@ def _is_like(record: v.Record, other: v.Abstract) -> bool:
     )
 
 
-def gather(s: State, index: Operand, alternatives: Sequence[v.Abstract], type: Array) -> v.Abstract:
+def gather(s: LoweringState, index: Operand, alternatives: Sequence[v.Abstract], type: Array) -> v.Abstract:
     """Numbers and arrays of one type: a row of the stacked alternatives."""
     rows = tuple(v.Leaf(coerce(s, operand_of(s, a), type)) for a in alternatives)
     picked = trace(s, _pick, [v.Leaf(index), *rows], {})
@@ -65,10 +65,10 @@ def _pick(index: Any, *rows: Any) -> Any:
     return jnp.stack([jnp.asarray(r) for r in rows])[index]
 
 
-def chain(s: State, index: Operand, alternatives: Sequence[v.Abstract]) -> v.Abstract:
+def chain(s: LoweringState, index: Operand, alternatives: Sequence[v.Abstract]) -> v.Abstract:
     """Anything else: a chain of branches."""
 
-    def at(t: State, position: int) -> v.Abstract:
+    def at(t: LoweringState, position: int) -> v.Abstract:
         if position == len(alternatives) - 1:
             return alternatives[position]
         hit = traced(t, operator.eq, v.Leaf(index), v.Static(position)).operand
@@ -77,7 +77,7 @@ def chain(s: State, index: Operand, alternatives: Sequence[v.Abstract]) -> v.Abs
     return at(s, 0)
 
 
-def of_each(s: State, values: Sequence[v.Abstract], use: Any) -> v.Abstract | None:
+def of_each(s: LoweringState, values: Sequence[v.Abstract], use: Any) -> v.Abstract | None:
     """`use(state, *values)` of each alternative, where one of the values is a choice between values that are no
     functions (those are handed on as they are); None where none is."""
     for k, value in enumerate(values):
@@ -90,10 +90,10 @@ def _is_function(value: v.Abstract) -> bool:
     return isinstance(value, v.LocalFunction | v.Method) or (isinstance(value, v.Static) and callable(value.value))
 
 
-def apply_choice(s: State, choice: v.Choice, use: Any) -> v.Abstract:
+def apply_choice(s: LoweringState, choice: v.Choice, use: Any) -> v.Abstract:
     """The result of `use` on the alternative picked at run time."""
 
-    def at(t: State, position: int) -> v.Abstract:
+    def at(t: LoweringState, position: int) -> v.Abstract:
         if position == len(choice.alternatives) - 1:
             result: v.Abstract = use(t, choice.alternatives[position])
             return result

@@ -24,7 +24,7 @@ from autobatch.frontend.lowering.joins import as_listing
 from autobatch.frontend.lowering.key_order import hand_out
 from autobatch.frontend.lowering.numbers import binary, operand_of, own_number, present, traced
 from autobatch.frontend.lowering.selection import select
-from autobatch.frontend.lowering.state import Fact, State
+from autobatch.frontend.lowering.state import Fact, LoweringState
 from autobatch.frontend.memory import heaps, list_heap, record_heap
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import rebuild
@@ -35,7 +35,7 @@ from autobatch.ir.ops import own
 from autobatch.ir.types import INT, Array, List, Ref
 
 
-def length(s: State, value: v.Abstract) -> v.Abstract:
+def length(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """`len(value)`"""
     value = heaps.opened(s, present(s, value))
     if record_heap.is_record_row(value):
@@ -74,7 +74,7 @@ def length(s: State, value: v.Abstract) -> v.Abstract:
     s.refuse("this value has no len()", "len() takes a list, a tuple, a dict, a string or an array")
 
 
-def _length(s: State, operand: Operand) -> v.Abstract:
+def _length(s: LoweringState, operand: Operand) -> v.Abstract:
     known = known_length(s, operand)
     if known is None:
         known = v.Leaf(s.apply(own("length"), (operand,), INT))
@@ -82,7 +82,7 @@ def _length(s: State, operand: Operand) -> v.Abstract:
     return known
 
 
-def known_length(s: State, operand: Operand) -> v.Abstract | None:
+def known_length(s: LoweringState, operand: Operand) -> v.Abstract | None:
     """The length of a list where the program has it already: of a comprehension, of lists joined from such lists."""
     known, parts = s.block.recall(("length", operand)), s.block.recall(("joined", operand))
     if known is not None or not isinstance(parts, v.Record):
@@ -95,11 +95,11 @@ def known_length(s: State, operand: Operand) -> v.Abstract | None:
     return known
 
 
-def refuse_order(s: State) -> NoReturn:
+def refuse_order(s: LoweringState) -> NoReturn:
     s.refuse("the order of a set is not kept here", "run over sorted(...) of it, or over the keys of a dict")
 
 
-def sequence(s: State, value: v.Abstract) -> v.Record | v.Lazy:
+def sequence(s: LoweringState, value: v.Abstract) -> v.Record | v.Lazy:
     """What a loop runs over: a container whose items are named one by one, or a length with a function."""
     if isinstance(value, v.Generator):
         return sequence(s, s.context.rules.materialise(s, value))
@@ -151,14 +151,14 @@ def sequence(s: State, value: v.Abstract) -> v.Record | v.Lazy:
     )
 
 
-def members(s: State, value: v.Abstract) -> v.Record | v.Lazy:
+def members(s: LoweringState, value: v.Abstract) -> v.Record | v.Lazy:
     """What `in` looks at."""
     if isinstance(value, v.Generator):
         s.refuse("`in` a generator cannot be compiled", "write any(x == y for x in g(...))")
     return sequence(s, value)
 
 
-def begin(s: State, value: v.Abstract) -> v.Abstract:
+def begin(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """What `iter(value)` is, where a class of the user says so; else the value."""
     if isinstance(value, v.Generator):
         return value
@@ -169,7 +169,7 @@ def begin(s: State, value: v.Abstract) -> v.Abstract:
     return value
 
 
-def _numbered_nodes(s: State, value: v.Abstract) -> v.Lazy | v.Record | None:
+def _numbered_nodes(s: LoweringState, value: v.Abstract) -> v.Lazy | v.Record | None:
     """The nodes of a graph whose labels are 0, 1, ...; None for anything else."""
     raw = nodes_of(s, value)
     return sequence(s, make_range(s, v.Static(0), field(s, raw, "size"), v.Static(1))) if raw is not None else None
@@ -179,7 +179,7 @@ def _is_iterable(value: Any) -> bool:
     return (isinstance(value, type) and hasattr(value, "__members__")) or isinstance(value, type({}.items()))
 
 
-def list_item(s: State, operand: Operand, index: v.Abstract) -> v.Abstract:
+def list_item(s: LoweringState, operand: Operand, index: v.Abstract) -> v.Abstract:
     """An item of a list of the examples."""
     assert isinstance(operand.type, List)
     store = operand.type.store
@@ -201,7 +201,7 @@ def list_item(s: State, operand: Operand, index: v.Abstract) -> v.Abstract:
     return s.block.memo[key]
 
 
-def listing_item(s: State, value: v.Listing, index: v.Abstract) -> v.Abstract:
+def listing_item(s: LoweringState, value: v.Listing, index: v.Abstract) -> v.Abstract:
     """An item of a list that a comprehension made."""
     position = operand_of(s, index)
     items = [s.apply(own("item"), (x, position), x.type.elem) for x in value.lists if isinstance(x.type, List)]
@@ -210,7 +210,7 @@ def listing_item(s: State, value: v.Listing, index: v.Abstract) -> v.Abstract:
     return found
 
 
-def item(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
+def item(s: LoweringState, value: v.Abstract, index: v.Abstract) -> v.Abstract:
     """`value[index]` of a sequence, with Python's negative indices and IndexError."""
     _check_whole(s, index, "an index of a sequence", "use an int, or int(...) of it")
     index = as_index(s, index)
@@ -233,7 +233,7 @@ def item(s: State, value: v.Abstract, index: v.Abstract) -> v.Abstract:
     return select(s, operand_of(s, checked), found.items)
 
 
-def as_index(s: State, value: v.Abstract) -> v.Abstract:
+def as_index(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """An integer as Python's `__index__` has it: those of arrays may have too few bits for a length."""
     type = value.type if isinstance(value, v.Leaf) else None
     if not isinstance(type, Array) or not type.is_scalar or not type.is_integer or type.dtype in ("int32", "int64"):
@@ -241,7 +241,7 @@ def as_index(s: State, value: v.Abstract) -> v.Abstract:
     return own_number(s, "int", operand_of(s, value), python=True)
 
 
-def _check_whole(s: State, value: v.Abstract, what: str, cure: str) -> None:
+def _check_whole(s: LoweringState, value: v.Abstract, what: str, cure: str) -> None:
     """Refuse what Python does not take for an int."""
     match value:
         case v.Static(value=held):
@@ -255,7 +255,7 @@ def _check_whole(s: State, value: v.Abstract, what: str, cure: str) -> None:
         s.refuse(f"{what} must be an integer", cure)
 
 
-def _static_item(s: State, found: v.Record | v.Lazy, index: Any, count: int) -> v.Abstract:
+def _static_item(s: LoweringState, found: v.Record | v.Lazy, index: Any, count: int) -> v.Abstract:
     if not isinstance(index, int) or isinstance(index, bool):
         s.refuse(f"a sequence is indexed by {index!r}", "use an int")
     if not -count <= index < count:
@@ -266,7 +266,7 @@ def _static_item(s: State, found: v.Record | v.Lazy, index: Any, count: int) -> 
     return found.items[index] if isinstance(found, v.Record) else found.item(s, v.Static(index))
 
 
-def in_range(s: State, index: v.Abstract, count: v.Abstract) -> v.Abstract:
+def in_range(s: LoweringState, index: v.Abstract, count: v.Abstract) -> v.Abstract:
     """An index from the start, after a check that it lies in the sequence."""
     if isinstance(index, v.Static) and isinstance(count, v.Static) and -count.value <= index.value < count.value:
         return v.Static(index.value % count.value)
@@ -286,19 +286,19 @@ def _from_start(i: Any, n: Any) -> Any:
     return found if jax.typeof(found).weak_type else jax_compat.weakened(lax.convert_element_type(found, int))
 
 
-def minimum(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+def minimum(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     if isinstance(a, v.Static) and isinstance(b, v.Static):
         return v.Static(min(a.value, b.value))
     return traced(s, jnp.minimum, a, b)
 
 
-def maximum(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+def maximum(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     if isinstance(a, v.Static) and isinstance(b, v.Static):
         return v.Static(max(a.value, b.value))
     return traced(s, jnp.maximum, a, b)
 
 
-def arithmetic(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
+def arithmetic(s: LoweringState, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
     """Integer arithmetic, folded where it can be."""
     if isinstance(a, v.Static) and isinstance(b, v.Static):
         return v.Static(function(a.value, b.value))
@@ -309,7 +309,7 @@ def arithmetic(s: State, function: Callable[..., Any], a: v.Abstract, b: v.Abstr
     return binary(s, function, a, b)
 
 
-def make_range(s: State, start: v.Abstract, stop: v.Abstract, step: v.Abstract) -> v.Abstract:
+def make_range(s: LoweringState, start: v.Abstract, stop: v.Abstract, step: v.Abstract) -> v.Abstract:
     """`range(start, stop, step)`"""
     for given in (start, stop, step):
         _check_whole(s, given, "an argument of range()", "use an int, or int(...) of it")
@@ -329,7 +329,7 @@ def make_range(s: State, start: v.Abstract, stop: v.Abstract, step: v.Abstract) 
     return v.Lazy(maximum(s, span, v.Static(0)), lambda t, i: _affine(t, start, step, i))
 
 
-def _stepped(s: State, start: v.Abstract, stop: v.Abstract, step: v.Abstract) -> v.Lazy:
+def _stepped(s: LoweringState, start: v.Abstract, stop: v.Abstract, step: v.Abstract) -> v.Lazy:
     """A range whose step is data."""
     s.check(traced(s, operator.ne, step, v.Static(0)).operand, "ValueError", "range() arg 3 must not be zero")
     span = arithmetic(s, operator.sub, stop, start)
@@ -338,12 +338,12 @@ def _stepped(s: State, start: v.Abstract, stop: v.Abstract, step: v.Abstract) ->
     return v.Lazy(count, lambda t, i: _affine(t, start, step, i))
 
 
-def _affine(s: State, start: v.Abstract, step: v.Abstract, index: v.Abstract) -> v.Abstract:
+def _affine(s: LoweringState, start: v.Abstract, step: v.Abstract, index: v.Abstract) -> v.Abstract:
     scaled = arithmetic(s, operator.mul, index, step)
     return scaled if start == v.Static(0) else arithmetic(s, operator.add, scaled, start)
 
 
-def reverse(s: State, value: v.Abstract) -> v.Abstract:
+def reverse(s: LoweringState, value: v.Abstract) -> v.Abstract:
     found = sequence(s, value)
     if isinstance(found, v.Record):
         return v.Record("tuple", tuple(range(len(found.items))), found.items[::-1])
@@ -351,7 +351,7 @@ def reverse(s: State, value: v.Abstract) -> v.Abstract:
     return v.Lazy(found.length, lambda t, i: found.item(t, arithmetic(t, operator.sub, last, i)))
 
 
-def enumerated(s: State, value: v.Abstract, start: v.Abstract) -> v.Abstract:
+def enumerated(s: LoweringState, value: v.Abstract, start: v.Abstract) -> v.Abstract:
     found = _live(s, value)
     if isinstance(found, v.Record):
         pairs = [pair(arithmetic(s, operator.add, v.Static(k), start), x) for k, x in enumerate(found.items)]
@@ -364,7 +364,7 @@ def enumerated(s: State, value: v.Abstract, start: v.Abstract) -> v.Abstract:
     )
 
 
-def _live(s: State, value: v.Abstract) -> v.Record | v.Lazy:
+def _live(s: LoweringState, value: v.Abstract) -> v.Record | v.Lazy:
     """What a loop runs over; of a view of a dict in memory what it shows when each item is read."""
     return value if record_heap.is_view(value) else sequence(s, value)
 
@@ -373,7 +373,7 @@ def pair(*items: v.Abstract) -> v.Record:
     return v.Record("tuple", tuple(range(len(items))), items)
 
 
-def zipped(s: State, values: Sequence[v.Abstract], strict: bool) -> v.Abstract:
+def zipped(s: LoweringState, values: Sequence[v.Abstract], strict: bool) -> v.Abstract:
     found = [_live(s, x) for x in values]
     counts = [length(s, x) for x in found]
     if strict:
@@ -398,18 +398,18 @@ def zipped(s: State, values: Sequence[v.Abstract], strict: bool) -> v.Abstract:
     return v.Lazy(count, lambda t, i: pair(*(x.item(t, i) for x in lists)), live, dicts)
 
 
-def _item_at(s: State, found: v.Record | v.Lazy, index: v.Abstract) -> v.Abstract:
+def _item_at(s: LoweringState, found: v.Record | v.Lazy, index: v.Abstract) -> v.Abstract:
     """An item of a sequence of known length, at a known place."""
     assert isinstance(index, v.Static)
     return found.items[index.value] if isinstance(found, v.Record) else found.item(s, index)
 
 
-def _shortest(s: State, lists: Sequence[v.Lazy]) -> v.Abstract:
+def _shortest(s: LoweringState, lists: Sequence[v.Lazy]) -> v.Abstract:
     """The length of the shortest list, at this point of the program."""
     return reduce(lambda a, b: minimum(s, a, b), (x.length if x.live is None else x.live(s) for x in lists))
 
 
-def _check_equal(s: State, a: v.Abstract, b: v.Abstract) -> None:
+def _check_equal(s: LoweringState, a: v.Abstract, b: v.Abstract) -> None:
     if a == b:
         return
     if isinstance(a, v.Static) and isinstance(b, v.Static):
@@ -419,7 +419,7 @@ def _check_equal(s: State, a: v.Abstract, b: v.Abstract) -> None:
     s.check(traced(s, operator.eq, a, b).operand, "ValueError", "zip() arguments have different lengths")
 
 
-def sliced(s: State, value: v.Abstract, bounds: Sequence[v.Abstract]) -> v.Abstract:
+def sliced(s: LoweringState, value: v.Abstract, bounds: Sequence[v.Abstract]) -> v.Abstract:
     """`value[start:stop:step]` of a list, tuple, string or lazy sequence."""
     if is_text(value) or (isinstance(value, v.Static) and isinstance(value.value, str)):
         return part(s, value, bounds)
@@ -472,7 +472,7 @@ def is_tuple(value: v.Abstract) -> bool:
     match value:
         case v.Listing(is_tuple=found) | v.Lazy(is_tuple=found):
             return found
-        case v.Row(heap=heap):
+        case v.MemoryRow(heap=heap):
             return heap.cls is tuple
         case v.Static(value=held):
             return isinstance(held, tuple)
@@ -480,14 +480,14 @@ def is_tuple(value: v.Abstract) -> bool:
             return isinstance(value, v.Record) and value.kind == "tuple"
 
 
-def clipped(s: State, value: v.Abstract, start: v.Abstract, stop: v.Abstract) -> tuple[v.Abstract, v.Abstract]:
+def clipped(s: LoweringState, value: v.Abstract, start: v.Abstract, stop: v.Abstract) -> tuple[v.Abstract, v.Abstract]:
     """Where `value[start:stop]` begins and ends; what ends before it begins is empty where it begins."""
     count = length(s, value)
     first = _bound(s, present(s, start), count, v.Static(0), 1)
     return first, maximum(s, first, _bound(s, present(s, stop), count, count, 1))
 
 
-def _bound(s: State, bound: v.Abstract, count: v.Abstract, default: v.Abstract, step: int) -> v.Abstract:
+def _bound(s: LoweringState, bound: v.Abstract, count: v.Abstract, default: v.Abstract, step: int) -> v.Abstract:
     """A bound of a slice as Python clips it."""
     if bound == v.Static(None):
         return default

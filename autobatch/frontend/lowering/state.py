@@ -5,7 +5,7 @@
     Block     one region under construction, inside another; what is known there (facts)
     State     a point of the program: frame, block, variables
 
-A `State` forks at a branch and is joined behind it (`joins.py`).
+A `LoweringState` forks at a branch and is joined behind it (`joins.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from autobatch.errors import SourceError, UnsupportedError
 from autobatch.frontend.library.caches import Caches
 from autobatch.frontend.lowering.caught import Caught
 from autobatch.frontend.memory.heap import Heap, add_heap, is_state
-from autobatch.frontend.memory.identity import Identities, Returned
+from autobatch.frontend.memory.identity import Identities, ReturnedIdentity
 from autobatch.frontend.memory.list_sites import Sites
 from autobatch.frontend.syntax.scopes import shown
 from autobatch.frontend.syntax.sources import FunctionSource, Inlined
@@ -38,7 +38,7 @@ _FIRST_ID = 1_000_000
 FLAGS = (RETURNED, BROKE, CONTINUED, RAISED)
 
 
-class Unknown(Exception):
+class UnknownResult(Exception):
     """The result of a recursive call is not known yet: the path ends here, in this round of the fixpoint."""
 
 
@@ -88,25 +88,25 @@ class Fact:
 class Rules:
     """The chapters of the lowering that call each other."""
 
-    evaluate: Callable[[State, ast.expr], v.Abstract]
-    execute: Callable[[State, Sequence[ast.stmt]], None]
-    call: Callable[[State, v.Abstract, Sequence[v.Abstract], dict[str, v.Abstract], Span], v.Abstract]
-    materialise: Callable[[State, v.Abstract], v.Abstract]
-    attribute: Callable[[State, v.Abstract, str], v.Abstract]
-    stacked: Callable[[State, Any, Sequence[v.Abstract]], v.Abstract]
-    make_set: Callable[[State, v.Abstract], v.Abstract]
-    boxed: Callable[[State, v.Abstract], Operand]
-    parts: Callable[[State, v.Leaf], v.Record | None]
-    made_by: Callable[[State, v.Abstract, object], v.Abstract]
-    initialised: Callable[[State, v.Record, Sequence[v.Abstract]], v.Abstract]
-    adopted: Callable[[State, Heap, v.Leaf], v.Abstract]
-    tell_apart: Callable[[State, Heap], None]
+    evaluate: Callable[[LoweringState, ast.expr], v.Abstract]
+    execute: Callable[[LoweringState, Sequence[ast.stmt]], None]
+    call: Callable[[LoweringState, v.Abstract, Sequence[v.Abstract], dict[str, v.Abstract], Span], v.Abstract]
+    materialise: Callable[[LoweringState, v.Abstract], v.Abstract]
+    attribute: Callable[[LoweringState, v.Abstract, str], v.Abstract]
+    stacked: Callable[[LoweringState, Any, Sequence[v.Abstract]], v.Abstract]
+    make_set: Callable[[LoweringState, v.Abstract], v.Abstract]
+    boxed: Callable[[LoweringState, v.Abstract], Operand]
+    parts: Callable[[LoweringState, v.Leaf], v.Record | None]
+    made_by: Callable[[LoweringState, v.Abstract, object], v.Abstract]
+    initialised: Callable[[LoweringState, v.Record, Sequence[v.Abstract]], v.Abstract]
+    adopted: Callable[[LoweringState, Heap, v.Leaf], v.Abstract]
+    tell_apart: Callable[[LoweringState, Heap], None]
 
 
 @dataclass
 class Specialisation:
     """A function of the module, for one key. `result` is None until some path is known to return. `guessed`: as in
-    `Block`."""
+    `OpenBlock`."""
 
     name: str
     result: Layout | None = None
@@ -116,7 +116,7 @@ class Specialisation:
 
 
 @dataclass
-class Memory:
+class LoweringMemory:
     """What rounds of one lowering remember: assumed results and what they may be, the classes of objects that are made,
     how often the result of a recursion has nested deeper, arguments made dynamic, traced functions. `needed`: shared
     integers whose values were used; `numpy`: parameters of functions that are arrays of NumPy in some of the calls;
@@ -127,7 +127,7 @@ class Memory:
     `plain`, `printing.py`."""
 
     assumed: dict[Any, Layout] = field(default_factory=dict)
-    returned: dict[Any, Returned] = field(default_factory=dict)
+    returned: dict[Any, ReturnedIdentity] = field(default_factory=dict)
     made: dict[Any, MadeClass] = field(default_factory=dict)
     grown: dict[Any, int] = field(default_factory=dict)
     settled: dict[Any, Mapping[str, Layout]] = field(default_factory=dict)
@@ -179,7 +179,7 @@ class Context:
     so this round goes on for what else it finds, and is lowered again whatever it comes to."""
 
     def __init__(
-        self, schema: Schema, shared: Sequence[Array], rules: Rules, memory: Memory, integers: Mapping[int, int]
+        self, schema: Schema, shared: Sequence[Array], rules: Rules, memory: LoweringMemory, integers: Mapping[int, int]
     ) -> None:
         self.schema, self.rules, self.memory = schema, rules, memory
         self._ids = _FIRST_ID
@@ -274,7 +274,7 @@ class Context:
 
 
 @dataclass
-class Frame:
+class FunctionFrame:
     """A function being lowered.
 
     enclosing       the variables of the functions around it
@@ -304,11 +304,11 @@ class Frame:
         return self.source.function
 
 
-class Block:
+class OpenBlock:
     """A region under construction. What the blocks around it know holds here too. `guessed`: something in it, or in a
     block inside it, is taken to be what it may not be (`State.guess`)."""
 
-    def __init__(self, parent: Block | None) -> None:
+    def __init__(self, parent: OpenBlock | None) -> None:
         self.parent = parent
         self.body: list[Instruction] = []
         self.known: dict[Operand, bool] = {}
@@ -316,8 +316,8 @@ class Block:
         self.memo: dict[Any, v.Abstract] = {}
         self.guessed = False
 
-    def chain(self) -> Iterator[Block]:
-        block: Block | None = self
+    def chain(self) -> Iterator[OpenBlock]:
+        block: OpenBlock | None = self
         while block is not None:
             yield block
             block = block.parent
@@ -336,12 +336,12 @@ class Block:
 
 
 @dataclass
-class State:
+class LoweringState:
     """A point of the program. `dead`: no path leads here."""
 
-    frame: Frame
-    block: Block
-    env: dict[str, v.Bound]
+    frame: FunctionFrame
+    block: OpenBlock
+    env: dict[str, v.BoundVariable]
     dead: bool = False
     span: Span = NOWHERE
 
@@ -361,7 +361,7 @@ class State:
 
         return restore
 
-    def restore(self, before: dict[str, v.Bound]) -> None:
+    def restore(self, before: dict[str, v.BoundVariable]) -> None:
         """Go back to the variables of before, but for the memory of objects and cells: those stay as they are now."""
         self.env = before | {n: b for n, b in self.env.items() if is_state(n)}
 
@@ -380,9 +380,9 @@ class State:
         self.context.deferred = self.context.deferred or error
         return True
 
-    def fork(self) -> State:
+    def fork(self) -> LoweringState:
         """The same point, in a new block inside this one."""
-        return State(self.frame, Block(self.block), dict(self.env), span=self.span)
+        return LoweringState(self.frame, OpenBlock(self.block), dict(self.env), span=self.span)
 
     def evaluate(self, node: ast.expr) -> v.Abstract:
         return self.context.rules.evaluate(self, node)
@@ -397,7 +397,7 @@ class State:
         return self.context.rules.call(self, function, args, kwargs or {}, span or self.span)
 
     def bind(self, name: str, value: v.Abstract, span: Span | None = None) -> None:
-        self.env[name] = v.Bound(value, span or self.span)
+        self.env[name] = v.BoundVariable(value, span or self.span)
         if isinstance(value, v.Leaf) and isinstance(value.operand, Value):
             self.context.hints.setdefault(value.operand, shown(name))
 
@@ -494,7 +494,7 @@ class _At:
 
     __slots__ = ("before", "node", "state")
 
-    def __init__(self, state: State, node: ast.AST) -> None:
+    def __init__(self, state: LoweringState, node: ast.AST) -> None:
         self.state, self.node = state, node
 
     def __enter__(self) -> None:

@@ -20,7 +20,7 @@ from autobatch.frontend.lowering.loops import for_statement, while_statement
 from autobatch.frontend.lowering.patterns import match_statement
 from autobatch.frontend.lowering.protected import protected
 from autobatch.frontend.lowering.refusals import STATEMENT_REFUSALS
-from autobatch.frontend.lowering.state import BROKE, CONTINUED, RESULT, RETURNED, State
+from autobatch.frontend.lowering.state import BROKE, CONTINUED, RESULT, RETURNED, LoweringState
 from autobatch.frontend.syntax.flattening import with_test_apart
 from autobatch.frontend.syntax.iterators import refuse_kept, refuse_late_reads
 from autobatch.frontend.syntax.scopes import is_cell
@@ -28,7 +28,7 @@ from autobatch.frontend.types import values as v
 from autobatch.ir.core import Operand
 
 
-def execute(s: State, statements: Sequence[ast.stmt]) -> None:
+def execute(s: LoweringState, statements: Sequence[ast.stmt]) -> None:
     """Run statements until every path has left them."""
     for position, node in enumerate(statements):
         if s.left:
@@ -54,7 +54,7 @@ def execute(s: State, statements: Sequence[ast.stmt]) -> None:
                 statement(s, node)
 
 
-def statement(s: State, node: ast.stmt) -> None:
+def statement(s: LoweringState, node: ast.stmt) -> None:
     """Run one statement other than `if` and `match`."""
     rule = STATEMENTS.get(type(node))
     if rule is None:
@@ -63,12 +63,12 @@ def statement(s: State, node: ast.stmt) -> None:
     rule(s, node)
 
 
-def _expression(s: State, node: ast.Expr) -> None:
+def _expression(s: LoweringState, node: ast.Expr) -> None:
     if not isinstance(node.value, ast.Constant):
         s.evaluate(node.value)
 
 
-def _return(s: State, node: ast.Return) -> None:
+def _return(s: LoweringState, node: ast.Return) -> None:
     if node.value is None and getattr(node, "implicit", False) and _only_none_left(s):
         s.check(s.scalar(False), "TypeError", "None where an object must be")
         s.dead = True
@@ -80,7 +80,7 @@ def _return(s: State, node: ast.Return) -> None:
         s.bind(RETURNED, v.Static(True))
 
 
-def _captured(s: State, value: v.Abstract) -> v.Abstract:
+def _captured(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """A value in which local functions hold the variables that they read: they outlive the function."""
     match value:
         case v.LocalFunction():
@@ -92,7 +92,7 @@ def _captured(s: State, value: v.Abstract) -> v.Abstract:
             return value
 
 
-def _only_none_left(s: State) -> bool:
+def _only_none_left(s: LoweringState) -> bool:
     """Have tests ruled out every class of some object? Then only None comes here, where no case was written for it."""
     seen: set[Operand] = set()
     for block in s.block.chain():
@@ -103,7 +103,7 @@ def _only_none_left(s: State) -> bool:
     return False
 
 
-def _assign(s: State, node: ast.Assign) -> None:
+def _assign(s: LoweringState, node: ast.Assign) -> None:
     refuse_late_reads(s, node)
     value = s.evaluate(node.value)
     refuse_kept(s, node, value)
@@ -111,29 +111,29 @@ def _assign(s: State, node: ast.Assign) -> None:
         assign(s, target, value)
 
 
-def _annotated(s: State, node: ast.AnnAssign) -> None:
+def _annotated(s: LoweringState, node: ast.AnnAssign) -> None:
     if node.value is not None:
         value = s.evaluate(node.value)
         refuse_kept(s, node, value)
         assign(s, node.target, value)
 
 
-def _flag(name: str) -> Callable[[State, Any], None]:
-    def rule(s: State, node: ast.stmt) -> None:
+def _flag(name: str) -> Callable[[LoweringState, Any], None]:
+    def rule(s: LoweringState, node: ast.stmt) -> None:
         s.bind(name, v.Static(True))
 
     return rule
 
 
-def _define(s: State, node: ast.FunctionDef) -> None:
+def _define(s: LoweringState, node: ast.FunctionDef) -> None:
     s.bind(node.name, define(s, node))
 
 
-def _nothing(s: State, node: ast.stmt) -> None:
+def _nothing(s: LoweringState, node: ast.stmt) -> None:
     """`pass`, and imports, whose names are read through the table of modules."""
 
 
-def _nonlocal(s: State, node: ast.Nonlocal) -> None:
+def _nonlocal(s: LoweringState, node: ast.Nonlocal) -> None:
     """Variables of functions that are compiled are cells; those of others are read, never written."""
     names = (n for n in ast.walk(s.frame.source.node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load))
     if any(n.id in node.names and not is_cell(n.id) for n in names):
@@ -143,7 +143,7 @@ def _nonlocal(s: State, node: ast.Nonlocal) -> None:
         )
 
 
-def _import(s: State, node: ast.Import) -> None:
+def _import(s: LoweringState, node: ast.Import) -> None:
     for alias in node.names:
         module = __import__(alias.name)
         target = alias.asname or alias.name.split(".")[0]
@@ -153,7 +153,7 @@ def _import(s: State, node: ast.Import) -> None:
         s.bind(target, v.Static(module))
 
 
-def _import_from(s: State, node: ast.ImportFrom) -> None:
+def _import_from(s: LoweringState, node: ast.ImportFrom) -> None:
     package = s.frame.source.globals.get("__package__")
     module = __import__(node.module or "", {"__package__": package}, None, [a.name for a in node.names], node.level)
     for alias in node.names:
@@ -162,7 +162,7 @@ def _import_from(s: State, node: ast.ImportFrom) -> None:
         s.bind(alias.asname or alias.name, v.Static(getattr(module, alias.name)))
 
 
-STATEMENTS: dict[type[ast.stmt], Callable[[State, Any], None]] = {
+STATEMENTS: dict[type[ast.stmt], Callable[[LoweringState, Any], None]] = {
     ast.Expr: _expression,
     ast.Return: _return,
     ast.Assign: _assign,

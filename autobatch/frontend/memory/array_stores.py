@@ -23,7 +23,7 @@ from autobatch.frontend.library.numpy_arrays import marked
 from autobatch.frontend.lowering.attributes import At, updated
 from autobatch.frontend.lowering.bounds import check_index
 from autobatch.frontend.lowering.indexing import indices
-from autobatch.frontend.lowering.state import ChangesArray, State
+from autobatch.frontend.lowering.state import ChangesArray, LoweringState
 from autobatch.frontend.syntax.sources import FunctionSource, parameters
 from autobatch.frontend.tracing.tracing import Untraceable, trace
 from autobatch.frontend.types import values as v
@@ -60,7 +60,7 @@ _READING = frozenset(
 """Attributes of an array that are no view of it."""
 
 
-def store(s: State, name: str, old: v.Leaf, index: v.Abstract, value: v.Abstract, of_all: bool = False) -> None:
+def store(s: LoweringState, name: str, old: v.Leaf, index: v.Abstract, value: v.Abstract, of_all: bool = False) -> None:
     """`name[index] = value` of an array. UnsupportedError where it is no array of NumPy that this function alone holds,
     or where no shape is known for what is set. `of_all`: the index is a mask, the value has all it may pick."""
     assert isinstance(old.type, Array)
@@ -103,7 +103,7 @@ def _set_where(array: Any, mask: Any, value: Any) -> Any:
     return _set_all(array, mask, value)
 
 
-def picked(s: State, old: v.Leaf, mask: v.Abstract) -> v.Abstract:
+def picked(s: LoweringState, old: v.Leaf, mask: v.Abstract) -> v.Abstract:
     """An array with ones where a mask picks nothing: what is computed of these has a derivative, which nobody reads."""
     return marked(trace(s, lambda array, mask: _set_all(array, ~mask, 1), [old, mask], {}), old.numpy)
 
@@ -121,12 +121,12 @@ _VIEWS = frozenset(
 """Operations whose results share memory with their operands in NumPy."""
 
 
-def check_augmented(s: State, target: ast.expr, old: v.Abstract) -> None:
+def check_augmented(s: LoweringState, target: ast.expr, old: v.Abstract) -> None:
     """`a += x`, which NumPy does in place, of an array that nothing else holds: no argument, no view, no other name."""
     if not (isinstance(old, v.Leaf) and old.numpy is not None and isinstance(old.type, Array) and old.type.shape):
         return
     name = target.id if isinstance(target, ast.Name) else ""
-    others = [x.value for n, x in s.env.items() if n != name and isinstance(x, v.Bound)]
+    others = [x.value for n, x in s.env.items() if n != name and isinstance(x, v.BoundVariable)]
     held = {x for value in (*s.frame.borrowed, *s.frame.enclosing.values(), *others) for x in _arrays(value)}
     memory = list(_memory_of(s, old.operand))
     if name and held.isdisjoint(memory) and not _is_stored(s, memory[-1]) and not _is_given(s, name, memory[-1]):
@@ -153,7 +153,7 @@ def _arrays(value: v.Abstract) -> Iterator[Operand]:
             pass
 
 
-def _memory_of(s: State, x: Operand) -> Iterator[Operand]:
+def _memory_of(s: LoweringState, x: Operand) -> Iterator[Operand]:
     """An array, that of which it is a view, and so on."""
     while True:
         yield x
@@ -163,17 +163,17 @@ def _memory_of(s: State, x: Operand) -> Iterator[Operand]:
         x = made.operands[0]
 
 
-def _maker(s: State, x: Operand) -> Instruction | None:
+def _maker(s: LoweringState, x: Operand) -> Instruction | None:
     return next((i for block in s.block.chain() for i in reversed(block.body) if x in i.results), None)
 
 
-def _is_stored(s: State, x: Operand) -> bool:
+def _is_stored(s: LoweringState, x: Operand) -> bool:
     """Is it read of a list or an object?"""
     made = _maker(s, x)
     return isinstance(made, Apply) and not made.op.is_jax
 
 
-def _is_given(s: State, name: str, x: Operand) -> bool:
+def _is_given(s: LoweringState, name: str, x: Operand) -> bool:
     """Is it what a loop carries for an argument that has got no other value?"""
     node = s.frame.source.node
     if _maker(s, x) is not None or name not in parameters(node):
@@ -182,7 +182,7 @@ def _is_given(s: State, name: str, x: Operand) -> bool:
     return name not in bound
 
 
-def _array(s: State, value: v.Abstract) -> v.Abstract:
+def _array(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """A list of numbers that is set, as an array."""
     if isinstance(value, v.Record) and value.kind in ("list", "tuple"):
         return trace(s, jnp.array, [value], {})

@@ -20,7 +20,7 @@ from autobatch.errors import TypeConflictError
 from autobatch.frontend.lowering.access import expand
 from autobatch.frontend.lowering.joins import conditional, convert
 from autobatch.frontend.lowering.results import prepared
-from autobatch.frontend.lowering.state import Memory, State
+from autobatch.frontend.lowering.state import LoweringMemory, LoweringState
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import (
     AliasLayout,
@@ -36,19 +36,19 @@ from autobatch.frontend.types.layouts import (
     layout_of,
     static_type,
 )
-from autobatch.frontend.types.unify import Conflict, optional, unify
+from autobatch.frontend.types.unify import LayoutConflict, optional, unify
 from autobatch.ir.core import Operand
 from autobatch.ir.ops import own
-from autobatch.ir.types import MADE, Made, Ref
+from autobatch.ir.types import MADE, BuiltObject, Ref
 
 
-def boxed(s: State, value: v.Abstract) -> Operand:
+def boxed(s: LoweringState, value: v.Abstract) -> Operand:
     """A value as a made object."""
     value = expand(s, value)
     match value:
         case v.Static(value=None):
             return s.apply(own("none"), (), MADE)
-        case v.Leaf(operand=operand) if isinstance(operand.type, Made):
+        case v.Leaf(operand=operand) if isinstance(operand.type, BuiltObject):
             return operand
         case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
             return s.apply(own("adopt"), (operand,), MADE)
@@ -63,7 +63,7 @@ def boxed(s: State, value: v.Abstract) -> Operand:
             s.refuse(f"{describe(layout_of(value))} cannot stand beside an object", "return objects on every path")
 
 
-def _make(s: State, record: v.Record) -> Operand:
+def _make(s: LoweringState, record: v.Record) -> Operand:
     """A new object. All of its class have one layout; where that has grown, everything is lowered again."""
     known = s.block.recall(("made", id(record)))
     if isinstance(known, v.Leaf):
@@ -78,7 +78,7 @@ def _make(s: State, record: v.Record) -> Operand:
     wanted = _as_fields(layout_of(record), memory, outermost=True)
     try:
         joined = wanted if held.layout is None else unify(held.layout, wanted)
-    except Conflict as conflict:
+    except LayoutConflict as conflict:
         raise TypeConflictError(
             f"two objects {held.name} that are made here differ in the type of a field: {conflict}",
             s.span,
@@ -92,7 +92,7 @@ def _make(s: State, record: v.Record) -> Operand:
     return made
 
 
-def _name(record: v.Record, memory: Memory) -> str:
+def _name(record: v.Record, memory: LoweringMemory) -> str:
     """A name for a class, unique in the module."""
     wanted = record.cls.__name__ if record.cls is not None else f"{record.kind}{len(record.keys)}"
     taken = {m.name for m in memory.made.values()}
@@ -103,7 +103,7 @@ def _name(record: v.Record, memory: Memory) -> str:
     return name
 
 
-def _as_fields(layout: Layout, memory: Memory, outermost: bool = False) -> Layout:
+def _as_fields(layout: Layout, memory: LoweringMemory, outermost: bool = False) -> Layout:
     """The layout that something has as a field of a made object: objects in it are made too, constants are values."""
     match layout:
         case RecordLayout(kind, keys, items, cls, _):

@@ -8,7 +8,7 @@ node = item.node      %node = row_of(node[row])
 
 from __future__ import annotations
 
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.ir.core import Operand
 from autobatch.ir.ops import own
 from autobatch.ir.types import INT, Array, List, Ref, Tag, Type
@@ -25,7 +25,7 @@ def column_type(type: Type) -> Array | None:
             return None
 
 
-def as_stored(s: State, x: Operand) -> Operand:
+def as_stored(s: LoweringState, x: Operand) -> Operand:
     """What stands in a column for a value."""
     match x.type:
         case Tag():
@@ -36,7 +36,7 @@ def as_stored(s: State, x: Operand) -> Operand:
             return x
 
 
-def as_read(s: State, x: Operand, type: Type) -> Operand:
+def as_read(s: LoweringState, x: Operand, type: Type) -> Operand:
     """The value of a type that what stands in a column stands for."""
     match type:
         case Tag():

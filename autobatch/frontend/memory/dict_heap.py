@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from autobatch.frontend.library import tables
 from autobatch.frontend.lowering.joins import conditional
 from autobatch.frontend.lowering.numbers import present, traced
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import list_changes, list_heap, record_heap
 from autobatch.frontend.memory.list_heap import is_dict_row
 from autobatch.frontend.memory.list_sites import is_dict
@@ -30,28 +30,28 @@ from autobatch.frontend.types.unify import as_table
 # ---- reading
 
 
-def opened(s: State, value: v.Abstract) -> v.Abstract:
+def opened(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """A dict in memory as a dict that is a value, a copy; other values as they are."""
     return list_heap.copied(s, value) if is_dict_row(value) else value
 
 
-def _position(s: State, row: v.Row, key: v.Abstract) -> v.Leaf | None:
+def _position(s: LoweringState, row: v.MemoryRow, key: v.Abstract) -> v.Leaf | None:
     """Where a key is, -1 where it is not there; None where it cannot be there."""
     return tables.position(s, _keys(s, row), key)
 
 
-def _keys(s: State, row: v.Row) -> v.Record:
+def _keys(s: LoweringState, row: v.MemoryRow) -> v.Record:
     return v.Record("table", ("keys",), (list_heap.column(s, row, 0),), row.heap.cls)
 
 
-def holds(s: State, row: v.Row, key: v.Abstract) -> v.Abstract:
+def holds(s: LoweringState, row: v.MemoryRow, key: v.Abstract) -> v.Abstract:
     """`key in row`"""
     if row.heap.is_record:
         return record_heap.holds(s, row, key)
     return tables.holds(s, _keys(s, row), key)
 
 
-def load(s: State, row: v.Row, key: v.Abstract) -> v.Abstract:
+def load(s: LoweringState, row: v.MemoryRow, key: v.Abstract) -> v.Abstract:
     """`row[key]`; KeyError where it is not there, and no default is made."""
     if row.heap.is_record:
         return record_heap.load(s, row, key)
@@ -68,12 +68,12 @@ def load(s: State, row: v.Row, key: v.Abstract) -> v.Abstract:
     return _value(s, row, found)
 
 
-def load_old(s: State, row: v.Row, key: v.Abstract) -> v.Abstract:
+def load_old(s: LoweringState, row: v.MemoryRow, key: v.Abstract) -> v.Abstract:
     """`row[key]`, which is set afterwards, so that nothing is put into a `defaultdict` before."""
     return _get_or_make(s, row, key, _position(s, row, key)) if has_default(row) else load(s, row, key)
 
 
-def get(s: State, row: v.Row, key: v.Abstract, default: v.Abstract) -> v.Abstract:
+def get(s: LoweringState, row: v.MemoryRow, key: v.Abstract, default: v.Abstract) -> v.Abstract:
     """`row.get(key, default)`"""
     if row.heap.is_record:
         return record_heap.get(s, row, key, default)
@@ -81,12 +81,12 @@ def get(s: State, row: v.Row, key: v.Abstract, default: v.Abstract) -> v.Abstrac
     return default if found is None else _either(s, row, found, lambda t: default)
 
 
-def has_default(row: v.Row) -> bool:
+def has_default(row: v.MemoryRow) -> bool:
     """Is it a `defaultdict` with a factory?"""
     return row.heap.cls is defaultdict and row.heap.factory != v.Static(None)
 
 
-def _get_or_make(s: State, row: v.Row, key: v.Abstract, found: v.Leaf | None) -> v.Abstract:
+def _get_or_make(s: LoweringState, row: v.MemoryRow, key: v.Abstract, found: v.Leaf | None) -> v.Abstract:
     factory = row.heap.factory
     assert factory is not None
     if found is None:
@@ -94,12 +94,14 @@ def _get_or_make(s: State, row: v.Row, key: v.Abstract, found: v.Leaf | None) ->
     return _either(s, row, found, lambda t: tables.made(t, factory))
 
 
-def _either(s: State, row: v.Row, found: v.Leaf, default: Callable[[State], v.Abstract]) -> v.Abstract:
+def _either(
+    s: LoweringState, row: v.MemoryRow, found: v.Leaf, default: Callable[[LoweringState], v.Abstract]
+) -> v.Abstract:
     here = traced(s, operator.ge, found, v.Static(0)).operand
     return conditional(s, here, lambda t: _value(t, row, found), default)
 
 
-def _value(s: State, row: v.Row, place: v.Abstract) -> v.Abstract:
+def _value(s: LoweringState, row: v.MemoryRow, place: v.Abstract) -> v.Abstract:
     pair = list_heap.element(s, row, place)
     assert isinstance(pair, v.Record)
     return pair.items[1]
@@ -108,7 +110,7 @@ def _value(s: State, row: v.Row, place: v.Abstract) -> v.Abstract:
 # ---- changing
 
 
-def store(s: State, row: v.Row, key: v.Abstract, value: v.Abstract) -> None:
+def store(s: LoweringState, row: v.MemoryRow, key: v.Abstract, value: v.Abstract) -> None:
     """`row[key] = value`"""
     if row.heap.is_record:
         record_heap.store(s, row, key, value)
@@ -116,7 +118,7 @@ def store(s: State, row: v.Row, key: v.Abstract, value: v.Abstract) -> None:
     _put(s, row, key, value, _position(s, row, key))
 
 
-def _put(s: State, row: v.Row, key: v.Abstract, value: v.Abstract, found: v.Leaf | None) -> None:
+def _put(s: LoweringState, row: v.MemoryRow, key: v.Abstract, value: v.Abstract, found: v.Leaf | None) -> None:
     pair = v.Record("tuple", (0, 1), (tables.hashable(s, key), value))
     count = list_heap.length(s, row)
     list_heap.put_at(s, row, pair, count if found is None else traced(s, _or_behind, found, count))
@@ -126,7 +128,9 @@ def _or_behind(found: Any, count: Any) -> Any:
     return jnp.where(found < 0, count, found)
 
 
-def set_default(s: State, row: v.Row, key: v.Abstract, default: Callable[[State], v.Abstract]) -> v.Abstract:
+def set_default(
+    s: LoweringState, row: v.MemoryRow, key: v.Abstract, default: Callable[[LoweringState], v.Abstract]
+) -> v.Abstract:
     """`row.setdefault(key, default(s))`"""
     if row.heap.is_record:
         return record_heap.set_default(s, row, key, default)
@@ -136,7 +140,7 @@ def set_default(s: State, row: v.Row, key: v.Abstract, default: Callable[[State]
     return value
 
 
-def assign(s: State, row: v.Row, table: v.Abstract) -> None:
+def assign(s: LoweringState, row: v.MemoryRow, table: v.Abstract) -> None:
     """Let it hold what another dict holds, and nothing else."""
     if row.heap.is_set:
         list_changes.assign(s, row, tables.pairs_of(s, as_table(table)))
@@ -148,7 +152,7 @@ def assign(s: State, row: v.Row, table: v.Abstract) -> None:
     list_changes.assign(s, row, tables.pairs_of(s, table))
 
 
-def delete(s: State, row: v.Row, key: v.Abstract) -> None:
+def delete(s: LoweringState, row: v.MemoryRow, key: v.Abstract) -> None:
     """`del row[key]`; KeyError where it is not there."""
     if row.heap.is_record:
         record_heap.give_up(s, row, "a key is deleted")

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from autobatch.frontend.lowering.state import Memory
+from autobatch.frontend.lowering.state import LoweringMemory
 from autobatch.frontend.types.layouts import Layout, LeafLayout, ListingLayout, OptionalLayout, RecordLayout
 from autobatch.frontend.types.unify import optional, unaliased
 from autobatch.ir.types import MADE
@@ -25,7 +25,7 @@ MANY = 50
 """Containers in a variable from which on a loop in which it nests deeper is not tried again."""
 
 
-def settled(memory: Memory, function: Hashable, before: Layout, now: Layout) -> Layout:
+def settled(memory: LoweringMemory, function: Hashable, before: Layout, now: Layout) -> Layout:
     """The layout of what a recursive function returns. Where it nests deeper from round to round it would never be
     the same twice: the containers that hold themselves are made objects."""
     deeper = _depths(now) - _depths(before)

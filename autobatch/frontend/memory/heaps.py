@@ -29,7 +29,7 @@ from autobatch.frontend.lowering.access import expand
 from autobatch.frontend.lowering.joins import convert, stored
 from autobatch.frontend.lowering.numbers import negate, operand_of, traced
 from autobatch.frontend.lowering.refusals import refused_field
-from autobatch.frontend.lowering.state import Context, MemoryChanged, State
+from autobatch.frontend.lowering.state import Context, LoweringState, MemoryChanged
 from autobatch.frontend.memory.columns import as_read, as_stored, column_type
 from autobatch.frontend.memory.growth import deepest
 from autobatch.frontend.memory.heap import Heap, ListsNeedMemory, NeedsMemory, add_heap, is_state
@@ -48,7 +48,7 @@ from autobatch.frontend.types.layouts import (
     static_type,
 )
 from autobatch.frontend.types.statics import is_namedtuple
-from autobatch.frontend.types.unify import Conflict, holds_any, unify
+from autobatch.frontend.types.unify import LayoutConflict, holds_any, unify
 from autobatch.ir import jax_compat, segments
 from autobatch.ir.capacity import NO_ROOM, out_of_room
 from autobatch.ir.core import Literal, Operand, Value
@@ -58,27 +58,27 @@ from autobatch.ir.types import INT, Array, List, Type
 # ---- the memory of a class as a variable
 
 
-def heaps_of(s: State) -> list[Heap]:
+def heaps_of(s: LoweringState) -> list[Heap]:
     """All memory that there is; none of what is yet to be found: nothing is in it, and where something is made, all is
     lowered again."""
     found = dict.fromkeys(h.whole for h in s.context.memory.heaps.values())
     return [heap for heap in found if heap.layout is not None]
 
 
-def enter(s: State) -> None:
+def enter(s: LoweringState) -> None:
     """Begin with memory without objects, for every class that has some and was handed none: this is the entry."""
     for heap in heaps_of(s):
         if heap.variable not in s.env:
             _blank(s, heap)
 
 
-def _blank(s: State, heap: Heap) -> None:
+def _blank(s: LoweringState, heap: Heap) -> None:
     """Memory without objects."""
     columns = [traced(s, blank(t, count)) for t, count in _sizes(s, heap)]
     bind_memory(s, heap, [v.Leaf(s.scalar(0)) for _ in range(1 + heap.in_segments)] + columns)
 
 
-def _sizes(s: State, heap: Heap) -> list[tuple[Array, int]]:
+def _sizes(s: LoweringState, heap: Heap) -> list[tuple[Array, int]]:
     """The types of the columns, those of one row, and how many rows they have."""
     room, found = s.context.memory.capacity, _columns(s, heap)
     if not heap.in_segments:
@@ -87,7 +87,7 @@ def _sizes(s: State, heap: Heap) -> list[tuple[Array, int]]:
     return [*of_lists, *((t, segments.elements(room)) for t in found)]
 
 
-def _columns(s: State, heap: Heap) -> list[Array]:
+def _columns(s: LoweringState, heap: Heap) -> list[Array]:
     """The types of the columns, those of one row."""
     assert heap.layout is not None
     found: list[Array] = []
@@ -100,12 +100,12 @@ def _columns(s: State, heap: Heap) -> list[Array]:
     return found
 
 
-def bind_memory(s: State, heap: Heap, parts: Iterable[v.Abstract]) -> None:
+def bind_memory(s: LoweringState, heap: Heap, parts: Iterable[v.Abstract]) -> None:
     parts = tuple(parts)
     s.bind(heap.variable, v.Record("tuple", tuple(range(len(parts))), parts))
 
 
-def memory_of(s: State, heap: Heap, write: bool = False) -> tuple[v.Abstract, ...]:
+def memory_of(s: LoweringState, heap: Heap, write: bool = False) -> tuple[v.Abstract, ...]:
     """The parts of the memory: the count, and the columns. Notes that every function on the way here needs it."""
     memory, functions = s.context.memory, [source.node for source, _ in s.context.active[1:]]
     for noted in (memory.read, memory.written) if write else (memory.read,):
@@ -119,11 +119,11 @@ def memory_of(s: State, heap: Heap, write: bool = False) -> tuple[v.Abstract, ..
     return held.items
 
 
-def _current(s: State, heap: Heap) -> v.Abstract | None:
+def _current(s: LoweringState, heap: Heap) -> v.Abstract | None:
     return s.env[heap.variable].value if heap.variable in s.env else None
 
 
-def given(s: State, function: ast.AST) -> dict[str, v.Abstract]:
+def given(s: LoweringState, function: ast.AST) -> dict[str, v.Abstract]:
     """The memory that a function is handed, by the name of its variable. The entry begins without any."""
     memory = s.context.memory
     if not s.context.active and any(node is function for node, _ in memory.read):
@@ -134,14 +134,14 @@ def given(s: State, function: ast.AST) -> dict[str, v.Abstract]:
     return {h.variable: s.env[h.variable].value for h in found}
 
 
-def with_written(s: State, function: ast.AST, result: v.Abstract) -> v.Abstract:
+def with_written(s: LoweringState, function: ast.AST, result: v.Abstract) -> v.Abstract:
     """What a function returns: its result, and behind it the memory that it changes."""
     names = _written(s, function)
     items = (result, *(s.env[n].value for n in names))
     return v.Record("tuple", tuple(range(len(items))), items) if names else result
 
 
-def take_written(s: State, function: ast.AST, returned: v.Abstract) -> v.Abstract:
+def take_written(s: LoweringState, function: ast.AST, returned: v.Abstract) -> v.Abstract:
     """The result of a call, whose changes of memory hold from here on."""
     names = _written(s, function)
     if not names:
@@ -153,12 +153,12 @@ def take_written(s: State, function: ast.AST, returned: v.Abstract) -> v.Abstrac
     return result
 
 
-def _written(s: State, function: ast.AST) -> list[str]:
+def _written(s: LoweringState, function: ast.AST) -> list[str]:
     memory = s.context.memory
     return [h.variable for h in heaps_of(s) if (function, h.variable) in memory.written]
 
 
-def left_by_entry(s: State, heap: Heap) -> v.Record:
+def left_by_entry(s: LoweringState, heap: Heap) -> v.Record:
     """The memory of a class as the entry leaves it. Notes that the entry returns it."""
     memory = s.context.memory
     assert s.context.entry is not None
@@ -172,27 +172,27 @@ def left_by_entry(s: State, heap: Heap) -> v.Record:
     return held
 
 
-def variables(s: State) -> list[str]:
+def variables(s: LoweringState) -> list[str]:
     """The variables that hold memory, and those that inner functions change."""
     return [n for n in s.env if is_state(n)]
 
 
-def carried(s: State, loop: ast.AST) -> list[str]:
+def carried(s: LoweringState, loop: ast.AST) -> list[str]:
     """Those that a loop carries."""
     return [n for n in variables(s) if (loop, n) in s.context.memory.written]
 
 
-def note_carried(s: State, ends: Iterable[State], loop: ast.AST) -> None:
+def note_carried(s: LoweringState, ends: Iterable[LoweringState], loop: ast.AST) -> None:
     """Note what the turns of a loop have changed. Where the loop does not carry it, all is lowered again."""
     s.context.note(s.context.memory.written, {(loop, n) for t in ends if not t.dead for n in _changed(s, t)})
 
 
-def is_changed(s: State, t: State) -> bool:
+def is_changed(s: LoweringState, t: LoweringState) -> bool:
     """Has the code between two points changed memory?"""
     return bool(_changed(s, t))
 
 
-def _changed(s: State, t: State) -> list[str]:
+def _changed(s: LoweringState, t: LoweringState) -> list[str]:
     before, after = s.env, t.env
     return [n for n in variables(t) if n not in before or after[n].value is not before[n].value]
 
@@ -220,13 +220,13 @@ def give_memory(context: Context, error: NeedsMemory) -> None:
         known.clear()
 
 
-def heap_of(s: State, cls: type | None) -> Heap | None:
+def heap_of(s: LoweringState, cls: type | None) -> Heap | None:
     """The memory that objects of a class have, where they have some."""
     found = s.context.memory.heaps.get(cls) if cls is not None else None
     return found.whole if found is not None else None
 
 
-def allocate(s: State, heap: Heap, record: v.Record) -> v.Row:
+def allocate(s: LoweringState, heap: Heap, record: v.Record) -> v.MemoryRow:
     """A new object."""
     s.context.identities.stored(record)
     s.context.sites.hold(record)
@@ -250,17 +250,17 @@ def allocate(s: State, heap: Heap, record: v.Record) -> v.Row:
     new = [x for item, k in zip(items, layout.items, strict=True) for x in convert(s, item, k)]
     after = [_written_to(s, c, x, operand_of(s, count)) for c, x in zip(columns, new, strict=True)]
     bind_memory(s, heap, [traced(s, operator.add, count, v.Static(1)), *after])
-    return v.Row(operand_of(s, count), heap, classes=frozenset({member}))
+    return v.MemoryRow(operand_of(s, count), heap, classes=frozenset({member}))
 
 
-def check_room(s: State, heap: Heap, count: v.Abstract) -> None:
+def check_room(s: LoweringState, heap: Heap, count: v.Abstract) -> None:
     """Check that there is room for one more, behind so many."""
     capacity = s.context.memory.capacity
     room = traced(s, operator.lt, count, v.Static(capacity))
     s.check(room.operand, NO_ROOM, out_of_room(capacity, heap.name))
 
 
-def _note_form(s: State, heap: Heap, cls: type, keys: Iterable[str]) -> None:
+def _note_form(s: LoweringState, heap: Heap, cls: type, keys: Iterable[str]) -> None:
     """Note the fields of a class. Where they are more than were known, all is lowered again."""
     in_forms, known = cls in heap.forms, heap.forms.get(cls, ())
     heap.forms[cls] = (*known, *(k for k in keys if k not in known))
@@ -272,7 +272,7 @@ def _or_unset(value: v.Abstract | None, name: str) -> v.Abstract:
     return v.Unset(name) if value is None else value
 
 
-def as_field(s: State, value: v.Abstract) -> v.Abstract:
+def as_field(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """A value as it can be in a column: a container of constants is taken apart."""
     value = expand(s, stored(s, value))
     if isinstance(value, v.Record):
@@ -280,7 +280,7 @@ def as_field(s: State, value: v.Abstract) -> v.Abstract:
     return value
 
 
-def grow(s: State, heap: Heap, keys: tuple[Any, ...], items: list[Layout]) -> None:
+def grow(s: LoweringState, heap: Heap, keys: tuple[Any, ...], items: list[Layout]) -> None:
     """Note what fields hold. Where that is more than was known, all is lowered again."""
     before = heap.layout
     known = dict(zip(before.keys, before.items, strict=True)) if before is not None else {}
@@ -289,7 +289,7 @@ def grow(s: State, heap: Heap, keys: tuple[Any, ...], items: list[Layout]) -> No
     for key, layout in wanted.items():
         try:
             joined[key] = unify(*_in_one_memory(known[key], layout)) if key in known else layout
-        except Conflict as conflict:
+        except LayoutConflict as conflict:
             what, cure = _words(heap, key)
             raise TypeConflictError(f"{what} different types: {conflict}", s.span, cure) from None
     layout = RecordLayout("object", tuple(joined), tuple(joined.values()), heap.cls)
@@ -310,7 +310,7 @@ DEEPEST = 4
 """So deep may lists and tuples lie in one another in a field, which hold what it held before."""
 
 
-def _check_depth(s: State, heap: Heap, before: RecordLayout, now: RecordLayout) -> None:
+def _check_depth(s: LoweringState, heap: Heap, before: RecordLayout, now: RecordLayout) -> None:
     """What a field holds may not nest deeper in each round: objects that hold their own class have memory."""
     classes, depth = deepest(before, now)
     if not classes and depth <= DEEPEST:
@@ -337,7 +337,7 @@ def _in_one_memory(a: Layout, b: Layout) -> tuple[Layout, Layout]:
             return a, b
 
 
-def in_memory(s: State, value: v.Abstract, layout: Layout) -> v.Abstract:
+def in_memory(s: LoweringState, value: v.Abstract, layout: Layout) -> v.Abstract:
     """A value to be stored as one of a layout that `grow` has found."""
     match layout, value:
         case RowLayout(heap=heap), v.Leaf(type=List()):
@@ -377,7 +377,7 @@ def _as_column(layout: Layout) -> Layout:
             return layout
 
 
-def positions(s: State, row: v.Row) -> frozenset[int]:
+def positions(s: LoweringState, row: v.MemoryRow) -> frozenset[int]:
     """The classes that an object may have here: of those of which one is made."""
     made = frozenset(k for k, c in enumerate(row.heap.members) if c in row.heap.forms or len(row.heap.members) == 1)
     known = s.block.fact(row.operand).classes if isinstance(row.operand, Value) else None
@@ -386,18 +386,18 @@ def positions(s: State, row: v.Row) -> frozenset[int]:
     return made
 
 
-def classes_of(s: State, row: v.Row) -> list[type]:
+def classes_of(s: LoweringState, row: v.MemoryRow) -> list[type]:
     """The same as classes."""
     return [row.heap.members[k] for k in sorted(positions(s, row))]
 
 
-def class_of(s: State, row: v.Row) -> type | None:
+def class_of(s: LoweringState, row: v.MemoryRow) -> type | None:
     """The class of an object, where it is known."""
     found = classes_of(s, row)
     return found[0] if len(found) == 1 else None
 
 
-def missing(s: State, row: v.Row) -> Operand:
+def missing(s: LoweringState, row: v.MemoryRow) -> Operand:
     """Is the object None?"""
     if not row.null or not s.block.fact(row.operand).null:
         return s.scalar(False)
@@ -413,7 +413,7 @@ def missing(s: State, row: v.Row) -> Operand:
     return found.operand
 
 
-def there(s: State, row: v.Row, message: str) -> v.Row:
+def there(s: LoweringState, row: v.MemoryRow, message: str) -> v.MemoryRow:
     """The object, which is not None; a check fails where it is."""
     if not row.null:
         return row
@@ -421,17 +421,17 @@ def there(s: State, row: v.Row, message: str) -> v.Row:
     return replace(row, null=False)
 
 
-def same(s: State, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+def same(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     """`a is b`, where one of them is an object in memory."""
     for x in (a, b):
-        if isinstance(x, v.Row) and x.heap.whole.is_list:
+        if isinstance(x, v.MemoryRow) and x.heap.whole.is_list:
             s.context.rules.tell_apart(s, x.heap)
-    if not isinstance(a, v.Row) or not isinstance(b, v.Row) or a.heap is not b.heap:
+    if not isinstance(a, v.MemoryRow) or not isinstance(b, v.MemoryRow) or a.heap is not b.heap:
         return v.Static(False)
     return traced(s, operator.eq, v.Leaf(a.operand), v.Leaf(b.operand))
 
 
-def field(s: State, row: v.Row, name: str) -> v.Abstract | None:
+def field(s: LoweringState, row: v.MemoryRow, name: str) -> v.Abstract | None:
     """A field of an object that is not None; None where there is no such field."""
     assert row.heap.layout is not None
     at = 1
@@ -447,27 +447,27 @@ def field(s: State, row: v.Row, name: str) -> v.Abstract | None:
     return None
 
 
-def _written_to(s: State, column: v.Abstract, x: Operand, row: Operand) -> v.Leaf:
+def _written_to(s: LoweringState, column: v.Abstract, x: Operand, row: Operand) -> v.Leaf:
     """A column with something in a row of it."""
     return traced(s, _put, column, v.Leaf(as_stored(s, x)), v.Leaf(row))
 
 
-def _read(s: State, column: v.Abstract, row: v.Row, type: Type) -> Operand:
+def _read(s: LoweringState, column: v.Abstract, row: v.MemoryRow, type: Type) -> Operand:
     kind = column_type(type)
     weak = kind is not None and kind.weak
     return as_read(s, traced(s, _get_weak if weak else _get, column, v.Leaf(row.operand)).operand, type)
 
 
-def fields(s: State, row: v.Row, cls: type) -> v.Record:
+def fields(s: LoweringState, row: v.MemoryRow, cls: type) -> v.Record:
     """All fields of an object that is of this class, as they are now."""
     keys = row.heap.forms[cls]
     items = tuple(field(s, row, k) or v.Unset(k) for k in keys)
     return v.Record("namedtuple" if is_namedtuple(cls) else "object", keys, items, cls)
 
 
-def opened(s: State, value: v.Abstract) -> v.Abstract:
+def opened(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """A NamedTuple in memory as its fields; other values as they are."""
-    if not isinstance(value, v.Row) or not any(map(is_namedtuple, value.heap.members)):
+    if not isinstance(value, v.MemoryRow) or not any(map(is_namedtuple, value.heap.members)):
         return value
     cls = class_of(s, value)
     if cls is None:
@@ -478,7 +478,7 @@ def opened(s: State, value: v.Abstract) -> v.Abstract:
     return fields(s, there(s, value, "None where a NamedTuple is needed"), cls) if is_namedtuple(cls) else value
 
 
-def set_field(s: State, row: v.Row, name: str, value: v.Abstract) -> None:
+def set_field(s: LoweringState, row: v.MemoryRow, name: str, value: v.Abstract) -> None:
     """`row.name = value`"""
     classes = classes_of(s, row)
     for cls in classes:
@@ -498,7 +498,7 @@ def set_field(s: State, row: v.Row, name: str, value: v.Abstract) -> None:
     put_field(s, row, name, value)
 
 
-def put_field(s: State, row: v.Row, name: str, value: v.Abstract) -> None:
+def put_field(s: LoweringState, row: v.MemoryRow, name: str, value: v.Abstract) -> None:
     """Let a field, which objects of the class have, hold a value of its type."""
     layout = row.heap.layout
     assert layout is not None
@@ -520,7 +520,7 @@ def may_be_set(cls: type | None, name: str) -> bool:
     return plain and not isinstance(inspect.getattr_static(cls, name, None), property)
 
 
-def refuse_setting(s: State, cls: type, name: str) -> NoReturn:
+def refuse_setting(s: LoweringState, cls: type, name: str) -> NoReturn:
     s.refuse(
         f"the attribute {name!r} of {cls.__name__} cannot be set: the class is frozen, or says itself what that does",
         "build a new object, e.g. with dataclasses.replace",

@@ -49,7 +49,7 @@ IS, IN, HAS, WITH = range(4)
 
 
 @dataclass(frozen=True)
-class Returned:
+class ReturnedIdentity:
     """What the result of a function may be and hold. `forms`: those of its containers. `kinships`: the number of such a
     one, of what kind it is kin to another, and the number of that one, counted through all that the function was given
     and then the result; memory is -1. A result that comes to other forms has all of these kinships everywhere."""
@@ -57,8 +57,8 @@ class Returned:
     forms: tuple[str, ...] = ()
     kinships: frozenset[tuple[int, int, int]] = frozenset()
 
-    def joined(self, other: Returned) -> Returned:
-        return Returned(other.forms, self.kinships | other.kinships)
+    def joined(self, other: ReturnedIdentity) -> ReturnedIdentity:
+        return ReturnedIdentity(other.forms, self.kinships | other.kinships)
 
 
 class Identities:
@@ -278,7 +278,7 @@ class Identities:
         seen = [(x, self.of(x)) for other in others for x in containers(other)]
         return any(kin.lists & holders or (kin.roots & roots and _form(x) == form) for x, kin in seen)
 
-    def returned(self, result: v.Abstract, given: Iterable[v.Abstract]) -> Returned:
+    def returned(self, result: v.Abstract, given: Iterable[v.Abstract]) -> ReturnedIdentity:
         """What the result of a function may be, which was given some values."""
         parts, others = list(containers(result)), [x for value in given for x in containers(value)]
         found = {(k, IN, -1) for k, x in enumerate(parts) if MEMORY in self.holders(x)}
@@ -286,7 +286,7 @@ class Identities:
             for n, y in enumerate((*others, *parts)):
                 if n != k + len(others):
                     found |= {(k, kind, n) for kind in self._kinships(x, y)}
-        return Returned(tuple(map(_form, parts)), frozenset(found))
+        return ReturnedIdentity(tuple(map(_form, parts)), frozenset(found))
 
     def _kinships(self, x: v.Abstract, y: v.Abstract) -> Iterator[int]:
         if self._may_be_one(x, y):
@@ -298,7 +298,7 @@ class Identities:
         if _form(x) == _form(y) == "list" and self.of(x).lists & self.of(y).lists:
             yield WITH
 
-    def from_call(self, result: v.Abstract, returned: Returned, given: Iterable[v.Abstract]) -> None:
+    def from_call(self, result: v.Abstract, returned: ReturnedIdentity, given: Iterable[v.Abstract]) -> None:
         """Note what the result of a call may be, and its parts."""
         parts, others = list(containers(result)), [x for value in given for x in containers(value)]
         exact = returned.forms == tuple(map(_form, parts))

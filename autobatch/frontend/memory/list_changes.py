@@ -14,7 +14,7 @@ from autobatch.frontend.lowering.carrying import Layouts, Turn, enter_turn, leav
 from autobatch.frontend.lowering.joins import attempt, conditional
 from autobatch.frontend.lowering.numbers import operand_of, present, traced
 from autobatch.frontend.lowering.sequences import in_range, sequence
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.memory.heap import Heap
 from autobatch.frontend.types import values as v
@@ -24,7 +24,7 @@ from autobatch.ir.types import INT
 NONE = v.Static(None)
 
 
-def allocate(s: State, heap: Heap, value: v.Abstract) -> v.Row:
+def allocate(s: LoweringState, heap: Heap, value: v.Abstract) -> v.MemoryRow:
     """A new list with the elements of another one."""
     if isinstance(value, v.Listing):
         heaps.grow(s, heap, ("item",), [value.elem])
@@ -42,14 +42,14 @@ def allocate(s: State, heap: Heap, value: v.Abstract) -> v.Row:
     return row
 
 
-def adopted(s: State, heap: Heap, value: v.Leaf) -> v.Abstract:
+def adopted(s: LoweringState, heap: Heap, value: v.Leaf) -> v.Abstract:
     """A list of the examples, or None, as a copy in memory, which does for it where none is changed there."""
     heap.whole.copies = True
     list_heap.refuse_copies(s, heap)
     return conditional(s, is_none(s, value.operand), lambda t: NONE, lambda t: allocate(t, heap.whole, value))
 
 
-def store(s: State, row: v.Row, index: v.Abstract, value: v.Abstract) -> None:
+def store(s: LoweringState, row: v.MemoryRow, index: v.Abstract, value: v.Abstract) -> None:
     """`row[index] = value`"""
     list_heap.tell_apart(s, row.heap)
     list_heap.as_element(s, row.heap, value)
@@ -57,7 +57,7 @@ def store(s: State, row: v.Row, index: v.Abstract, value: v.Abstract) -> None:
     list_heap.put(s, row.heap, value, list_heap.place(s, row, position))
 
 
-def extend(s: State, row: v.Row, more: v.Abstract) -> None:
+def extend(s: LoweringState, row: v.MemoryRow, more: v.Abstract) -> None:
     """`row.extend(more)`"""
     found = sequence(s, more)
     if isinstance(found, v.Lazy):
@@ -67,7 +67,7 @@ def extend(s: State, row: v.Row, more: v.Abstract) -> None:
         list_heap.append(s, row, x)
 
 
-def assign(s: State, row: v.Row, items: v.Abstract) -> None:
+def assign(s: LoweringState, row: v.MemoryRow, items: v.Abstract) -> None:
     """`row[:] = items`, which is a value."""
     list_heap.shorten(s, row, v.Static(0))
     extend(s, row, items)
@@ -76,14 +76,14 @@ def assign(s: State, row: v.Row, items: v.Abstract) -> None:
 # ---- loops
 
 
-def each(s: State, found: v.Lazy, body: Callable[[State, v.Abstract, v.Abstract], None]) -> None:
+def each(s: LoweringState, found: v.Lazy, body: Callable[[LoweringState, v.Abstract, v.Abstract], None]) -> None:
     """Do something that changes memory for every item of a sequence, with its index."""
 
     def turn(layouts: Layouts) -> Turn:
         t, args = enter_turn(s, layouts, ())
         index = s.context.value(INT, "turn")
 
-        def run(u: State) -> v.Abstract:
+        def run(u: LoweringState) -> v.Abstract:
             body(u, v.Leaf(index), found.item(u, v.Leaf(index)))
             return NONE
 

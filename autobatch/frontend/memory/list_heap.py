@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from autobatch.frontend.lowering.joins import convert
 from autobatch.frontend.lowering.numbers import operand_of, traced
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import heaps, record_heap
 from autobatch.frontend.memory.columns import as_read, as_stored, column_type
 from autobatch.frontend.memory.heap import Heap
@@ -41,16 +41,16 @@ class _Memory:
     columns: tuple[v.Abstract, ...]
 
 
-def _memory(s: State, heap: Heap, write: bool = False) -> _Memory:
+def _memory(s: LoweringState, heap: Heap, write: bool = False) -> _Memory:
     count, used, lengths, table, *columns = heaps.memory_of(s, heap, write)
     return _Memory(count, used, lengths, table, tuple(columns))
 
 
-def _bind(s: State, heap: Heap, m: _Memory) -> None:
+def _bind(s: LoweringState, heap: Heap, m: _Memory) -> None:
     heaps.bind_memory(s, heap, (m.count, m.used, m.lengths, m.table, *m.columns))
 
 
-def _width(s: State) -> int:
+def _width(s: LoweringState) -> int:
     return segments.segments(s.context.memory.capacity)
 
 
@@ -61,24 +61,24 @@ def _element(heap: Heap) -> Layout | None:
 
 def is_row(value: v.Abstract) -> bool:
     """Is it a list or dict that has memory?"""
-    return isinstance(value, v.Row) and (value.heap.in_segments or value.heap.is_record)
+    return isinstance(value, v.MemoryRow) and (value.heap.in_segments or value.heap.is_record)
 
 
 def is_dict_row(value: v.Abstract) -> bool:
     """Is it a dict that has memory?"""
-    return isinstance(value, v.Row) and value.heap.is_dict
+    return isinstance(value, v.MemoryRow) and value.heap.is_dict
 
 
-def there(s: State, row: v.Abstract) -> v.Row:
+def there(s: LoweringState, row: v.Abstract) -> v.MemoryRow:
     """The list, which is not None."""
-    assert isinstance(row, v.Row)
+    assert isinstance(row, v.MemoryRow)
     return heaps.there(s, row, f"None where a {row.heap.kind} is needed")
 
 
 # ---- making
 
 
-def hold(s: State, value: v.Abstract) -> v.Abstract:
+def hold(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """Note that a container holds a value from here on; the value. Where such lists have memory, all have."""
     held = s.context.sites.hold(value)
     known = s.context.memory.sites
@@ -87,7 +87,7 @@ def hold(s: State, value: v.Abstract) -> v.Abstract:
     return value
 
 
-def refuse_view(s: State, value: v.Abstract) -> None:
+def refuse_view(s: LoweringState, value: v.Abstract) -> None:
     """Refuse to keep a view of a dict in memory, which would have to show what becomes of the dict."""
     if isinstance(value, v.Lazy) and value.dicts:
         s.refuse(
@@ -95,7 +95,7 @@ def refuse_view(s: State, value: v.Abstract) -> None:
         )
 
 
-def new_list(s: State, heap: Heap) -> v.Row:
+def new_list(s: LoweringState, heap: Heap) -> v.MemoryRow:
     """A new list without elements."""
     heaps.grow(s, heap, (), [])
     m = _memory(s, heap, write=True)
@@ -103,10 +103,10 @@ def new_list(s: State, heap: Heap) -> v.Row:
     room = traced(s, operator.lt, m.count, v.Static(capacity))
     s.check(room.operand, NO_ROOM, out_of_room(capacity, heap.kind))
     _bind(s, heap, replace(m, count=traced(s, operator.add, m.count, v.Static(1))))
-    return v.Row(operand_of(s, m.count), heap)
+    return v.MemoryRow(operand_of(s, m.count), heap)
 
 
-def lay_out(s: State, row: v.Row, length: v.Abstract) -> v.Abstract:
+def lay_out(s: LoweringState, row: v.MemoryRow, length: v.Abstract) -> v.Abstract:
     """Give a new list a length; where its elements begin, which are to be set then."""
     m, at = _memory(s, row.heap, write=True), v.Leaf(row.operand)
     size = traced(s, segments.room_for, length)
@@ -122,13 +122,13 @@ def lay_out(s: State, row: v.Row, length: v.Abstract) -> v.Abstract:
     return m.used
 
 
-def _check_used(s: State, used: v.Abstract) -> None:
+def _check_used(s: LoweringState, used: v.Abstract) -> None:
     capacity = s.context.memory.capacity
     enough = traced(s, operator.le, used, v.Static(segments.elements(capacity)))
     s.check(enough.operand, NO_ROOM, out_of_room(capacity, "element in lists"))
 
 
-def as_element(s: State, heap: Heap, value: v.Abstract) -> v.Abstract:
+def as_element(s: LoweringState, heap: Heap, value: v.Abstract) -> v.Abstract:
     """A value as an element; where none like it was known, all is lowered again."""
     hold(s, value)
     s.context.identities.stored(value)
@@ -137,7 +137,7 @@ def as_element(s: State, heap: Heap, value: v.Abstract) -> v.Abstract:
     return value
 
 
-def put(s: State, heap: Heap, value: v.Abstract, place: v.Abstract) -> None:
+def put(s: LoweringState, heap: Heap, value: v.Abstract, place: v.Abstract) -> None:
     """Set an element that has a place."""
     value = as_element(s, heap, value)
     layout = _element(heap)
@@ -148,13 +148,13 @@ def put(s: State, heap: Heap, value: v.Abstract, place: v.Abstract) -> None:
     _bind(s, heap, replace(m, columns=tuple(columns)))
 
 
-def tell_apart(s: State, heap: Heap) -> None:
+def tell_apart(s: LoweringState, heap: Heap) -> None:
     """Note that it matters which list in memory is which: one is changed, or compared by `is`."""
     heap.whole.told_apart = True
     refuse_copies(s, heap)
 
 
-def refuse_copies(s: State, heap: Heap) -> None:
+def refuse_copies(s: LoweringState, heap: Heap) -> None:
     """Refuse copies of lists of the examples where they would not do for these."""
     if heap.whole.copies and heap.whole.told_apart:
         s.refuse(
@@ -166,12 +166,12 @@ def refuse_copies(s: State, heap: Heap) -> None:
 # ---- reading
 
 
-def length(s: State, row: v.Row) -> v.Leaf:
+def length(s: LoweringState, row: v.MemoryRow) -> v.Leaf:
     """`len(row)`"""
     return traced(s, segments.read_weak, _memory(s, row.heap).lengths, v.Leaf(row.operand))
 
 
-def element(s: State, row: v.Row, index: v.Abstract) -> v.Abstract:
+def element(s: LoweringState, row: v.MemoryRow, index: v.Abstract) -> v.Abstract:
     """The element at an index that is in range."""
     layout = _element(row.heap)
     if layout is None:
@@ -185,13 +185,13 @@ def element(s: State, row: v.Row, index: v.Abstract) -> v.Abstract:
     return found
 
 
-def _read(s: State, column: v.Abstract, at: v.Abstract, type: Type) -> Operand:
+def _read(s: LoweringState, column: v.Abstract, at: v.Abstract, type: Type) -> Operand:
     kind = column_type(type)
     weak = kind is not None and kind.weak
     return as_read(s, traced(s, segments.read_weak if weak else segments.read, column, at).operand, type)
 
 
-def place(s: State, row: v.Row, index: v.Abstract) -> v.Leaf:
+def place(s: LoweringState, row: v.MemoryRow, index: v.Abstract) -> v.Leaf:
     """Where an element stands in the columns."""
     slot = traced(s, segments.slot(_width(s)), v.Leaf(row.operand), index)
     return traced(s, segments.place, traced(s, segments.read_weak, _memory(s, row.heap).table, slot), index)
@@ -205,7 +205,7 @@ def tuple_of(made: v.Abstract) -> v.Abstract:
     return replace(made, kind="tuple")
 
 
-def elements(s: State, row: v.Row) -> v.Record | v.Lazy:
+def elements(s: LoweringState, row: v.MemoryRow) -> v.Record | v.Lazy:
     """The elements, of a dict its pairs, one after the other, as they are when each is read."""
     if row.heap.is_record:
         return record_heap.view(s, row, record_heap.pair)
@@ -215,12 +215,12 @@ def elements(s: State, row: v.Row) -> v.Record | v.Lazy:
     return v.Lazy(length(s, row), lambda t, i: element(t, row, i), lambda t: length(t, row), dicts)
 
 
-def column(s: State, row: v.Row, part: int) -> v.Abstract:
+def column(s: LoweringState, row: v.MemoryRow, part: int) -> v.Abstract:
     """The keys of a dict (`part` 0) or its values (1) as a list, which is a value."""
     return s.context.rules.materialise(s, parts(s, row, part))
 
 
-def parts(s: State, row: v.Row, part: int) -> v.Record | v.Lazy:
+def parts(s: LoweringState, row: v.MemoryRow, part: int) -> v.Record | v.Lazy:
     """The keys of a dict (`part` 0) or its values (1), as they are when each is read."""
     if row.heap.is_record:
         return record_heap.view(s, row, record_heap.value if part else record_heap.key)
@@ -228,7 +228,7 @@ def parts(s: State, row: v.Row, part: int) -> v.Record | v.Lazy:
     if isinstance(found, v.Record):
         return found
 
-    def item(t: State, i: v.Abstract) -> v.Abstract:
+    def item(t: LoweringState, i: v.Abstract) -> v.Abstract:
         pair = found.item(t, i)
         assert isinstance(pair, v.Record)
         return pair.items[part]
@@ -236,7 +236,7 @@ def parts(s: State, row: v.Row, part: int) -> v.Record | v.Lazy:
     return replace(found, item=item)
 
 
-def copied(s: State, value: v.Abstract) -> v.Abstract:
+def copied(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """A list or dict in memory as one of its own, which is a value; other values as they are."""
     if not is_row(value):
         return value
@@ -259,14 +259,16 @@ def copied(s: State, value: v.Abstract) -> v.Abstract:
 # ---- changing
 
 
-def append(s: State, row: v.Row, value: v.Abstract) -> None:
+def append(s: LoweringState, row: v.MemoryRow, value: v.Abstract) -> None:
     """`row.append(value)`"""
     as_element(s, row.heap, value)
     count = length(s, row)
     put_at(s, row, value, count, traced(s, operator.add, count, v.Static(1)))
 
 
-def put_at(s: State, row: v.Row, value: v.Abstract, index: v.Abstract, after: v.Abstract | None = None) -> None:
+def put_at(
+    s: LoweringState, row: v.MemoryRow, value: v.Abstract, index: v.Abstract, after: v.Abstract | None = None
+) -> None:
     """Set the element at an index, or behind the last one. `after`: how long the list is then, where that is known."""
     tell_apart(s, row.heap)
     as_element(s, row.heap, value)
@@ -290,7 +292,7 @@ def put_at(s: State, row: v.Row, value: v.Abstract, index: v.Abstract, after: v.
     put(s, row.heap, value, traced(s, segments.place, begin, index))
 
 
-def pop(s: State, row: v.Row) -> v.Abstract:
+def pop(s: LoweringState, row: v.MemoryRow) -> v.Abstract:
     """`row.pop()`"""
     count = length(s, row)
     s.check(traced(s, operator.gt, count, v.Static(0)).operand, "IndexError", "pop from empty list")
@@ -301,7 +303,7 @@ def pop(s: State, row: v.Row) -> v.Abstract:
     return found
 
 
-def shorten(s: State, row: v.Row, count: v.Abstract) -> None:
+def shorten(s: LoweringState, row: v.MemoryRow, count: v.Abstract) -> None:
     """Keep the first elements."""
     tell_apart(s, row.heap)
     m = _memory(s, row.heap, write=True)

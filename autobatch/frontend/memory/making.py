@@ -6,7 +6,7 @@ import ast
 from collections import defaultdict
 
 from autobatch.frontend.library import tables
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import list_changes, record_heap
 from autobatch.frontend.memory.heap import Heap
 from autobatch.frontend.memory.list_sites import is_dict, is_given, is_list
@@ -15,7 +15,7 @@ from autobatch.frontend.types import values as v
 from autobatch.frontend.types.unify import as_table
 
 
-def made_by(s: State, value: v.Abstract, site: object) -> v.Abstract:
+def made_by(s: LoweringState, value: v.Abstract, site: object) -> v.Abstract:
     """A list or dict that an expression has made: one with memory, where those that it makes have that."""
     if not (is_list(value) or is_dict(value) or is_given(value)) and not isinstance(value, v.Lazy):
         return value
@@ -42,12 +42,12 @@ def made_by(s: State, value: v.Abstract, site: object) -> v.Abstract:
     return list_changes.allocate(s, heap, tables.pairs_of(s, value))
 
 
-def _is_own(s: State, value: v.Lazy, site: ast.Subscript) -> bool:
+def _is_own(s: LoweringState, value: v.Lazy, site: ast.Subscript) -> bool:
     """Is a slice a list of its own at once: it is changed, or may meet a list that has memory?"""
     return bool(s.context.memory.sites) or (value.is_list and site in changed_parts(s.frame.source.node))
 
 
-def _note_factory(s: State, heap: Heap, factory: v.Abstract | None) -> None:
+def _note_factory(s: LoweringState, heap: Heap, factory: v.Abstract | None) -> None:
     """Note what gives the missing values of the dicts in a memory, which they have in common."""
     if factory is None or not _is_fixed(s, factory):
         s.refuse(
@@ -62,7 +62,7 @@ def _note_factory(s: State, heap: Heap, factory: v.Abstract | None) -> None:
     heap.factory = factory
 
 
-def _is_fixed(s: State, factory: v.Abstract) -> bool:
+def _is_fixed(s: LoweringState, factory: v.Abstract) -> bool:
     """Does it mean the same wherever it is called?"""
     if isinstance(factory, v.LocalFunction):
         names = {n.id for n in ast.walk(factory.source.node) if isinstance(n, ast.Name)}

@@ -21,7 +21,7 @@ from autobatch.frontend.lowering.access import expand
 from autobatch.frontend.lowering.joins import stored
 from autobatch.frontend.lowering.numbers import present, without
 from autobatch.frontend.lowering.sequences import arithmetic, in_range, item, length, reverse, sequence, sliced
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import dict_heap, list_changes, list_heap, record_heap
 from autobatch.frontend.memory.list_heap import hold
 from autobatch.frontend.memory.rebinding import rebind, refuse_change, take_out
@@ -31,12 +31,12 @@ from autobatch.frontend.types.unify import as_table, constant
 
 Arguments = Sequence[v.Abstract]
 Named = dict[str, v.Abstract]
-Change = Callable[[State, v.Abstract, Arguments, Named], tuple[v.Abstract, v.Abstract]]
+Change = Callable[[LoweringState, v.Abstract, Arguments, Named], tuple[v.Abstract, v.Abstract]]
 NONE = v.Static(None)
 
 
 def call_method(
-    s: State, node: ast.Call, function: v.Abstract, args: Arguments, kwargs: dict[str, v.Abstract]
+    s: LoweringState, node: ast.Call, function: v.Abstract, args: Arguments, kwargs: dict[str, v.Abstract]
 ) -> v.Abstract | None:
     """The result of a call that changes a container, None when the call is no such method."""
     if not isinstance(function, v.Method) or not changes(function.function):
@@ -68,7 +68,7 @@ def call_method(
     return result
 
 
-def _narrow(s: State, name: str, method: str) -> None:
+def _narrow(s: LoweringState, name: str, method: str) -> None:
     """A variable whose method was found is not None; nor is any other that holds the same."""
     bound = s.env.get(name)
     if bound is None or not isinstance(bound.value, v.Optional) or bound.value.unset:
@@ -79,7 +79,7 @@ def _narrow(s: State, name: str, method: str) -> None:
             s.bind(other, there, held.span)
 
 
-def set_default(s: State, node: ast.Call, function: v.Abstract) -> v.Abstract | None:
+def set_default(s: LoweringState, node: ast.Call, function: v.Abstract) -> v.Abstract | None:
     """`groups.setdefault(key, [])` of a dict of any keys: the list is made where the key is missing. None for any other
     call."""
     match node:
@@ -102,7 +102,7 @@ def set_default(s: State, node: ast.Call, function: v.Abstract) -> v.Abstract | 
     return value
 
 
-def change_row(s: State, row: v.Row, method: Any, args: Arguments, kwargs: Named) -> v.Abstract:
+def change_row(s: LoweringState, row: v.MemoryRow, method: Any, args: Arguments, kwargs: Named) -> v.Abstract:
     """The result of a method that changes a list or dict in memory."""
     if row.heap.is_dict:
         return _change_dict(s, row, method, args, kwargs)
@@ -122,7 +122,7 @@ def change_row(s: State, row: v.Row, method: Any, args: Arguments, kwargs: Named
     return NONE
 
 
-def _change_dict(s: State, row: v.Row, method: Any, args: Arguments, kwargs: Named) -> v.Abstract:
+def _change_dict(s: LoweringState, row: v.MemoryRow, method: Any, args: Arguments, kwargs: Named) -> v.Abstract:
     match method.__name__, args:
         case "setdefault", [key]:
             return dict_heap.set_default(s, row, key, lambda t: NONE)
@@ -153,7 +153,7 @@ def changes(function: v.Abstract) -> bool:
     return named and (of_container or (inspect.isfunction(method) and method in CHANGES))
 
 
-def refuse_by_another_name(s: State, function: v.Static) -> NoReturn:
+def refuse_by_another_name(s: LoweringState, function: v.Static) -> NoReturn:
     """`push = xs.append; push(1)`: which variable holds the list is not known where it is called."""
     name = function.value.__name__
     s.refuse(
@@ -162,7 +162,7 @@ def refuse_by_another_name(s: State, function: v.Static) -> NoReturn:
     )
 
 
-def _list(s: State, receiver: v.Abstract) -> v.Record | v.Listing:
+def _list(s: LoweringState, receiver: v.Abstract) -> v.Record | v.Listing:
     found = expand(s, receiver)
     if isinstance(found, v.Static) or not isinstance(found, v.Record | v.Listing):
         s.refuse("only a list built in this function can be changed", "build a new one")
@@ -173,25 +173,25 @@ def _made(items: Sequence[v.Abstract]) -> v.Record:
     return v.Record("list", tuple(range(len(items))), tuple(items))
 
 
-def _append(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+def _append(s: LoweringState, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     return NONE, concatenate(s, _list(s, receiver), _made([stored(s, x) for x in args]))
 
 
-def _extend(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+def _extend(s: LoweringState, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     more = sequence(s, args[0])
     return NONE, concatenate(s, _list(s, receiver), replace(more, kind="list") if isinstance(more, v.Record) else more)
 
 
-def _part(s: State, items: v.Abstract, start: v.Abstract, stop: v.Abstract) -> v.Abstract:
+def _part(s: LoweringState, items: v.Abstract, start: v.Abstract, stop: v.Abstract) -> v.Abstract:
     return sliced(s, items, [start, stop, NONE])
 
 
-def _insert(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+def _insert(s: LoweringState, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     items, (position, new) = _list(s, receiver), args
     return NONE, concatenate(s, _part(s, items, NONE, position), _made([new]), _part(s, items, position, NONE))
 
 
-def _pop(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+def _pop(s: LoweringState, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     items, position = _list(s, receiver), args[0] if args else v.Static(-1)
     result = item(s, items, position)
     take_out(s, result, receiver, items)
@@ -202,39 +202,39 @@ def _pop(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple
     return result, concatenate(s, _part(s, items, NONE, first), behind)
 
 
-def _remove(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+def _remove(s: LoweringState, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     items = _list(s, receiver)
     _, new = _pop(s, items, [index_of(s, items, args, {})], named)
     return NONE, new
 
 
-def _sort(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+def _sort(s: LoweringState, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     return NONE, s.context.rules.materialise(s, ordered(s, _list(s, receiver), named))
 
 
-def _clear(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+def _clear(s: LoweringState, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     return NONE, _made([])
 
 
-def _reverse(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+def _reverse(s: LoweringState, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     found = reverse(s, _list(s, receiver))
     return NONE, replace(found, kind="list") if isinstance(found, v.Record) else s.context.rules.materialise(s, found)
 
 
-def _static_keys(s: State, receiver: v.Abstract, *keys: v.Abstract) -> bool:
+def _static_keys(s: LoweringState, receiver: v.Abstract, *keys: v.Abstract) -> bool:
     """Is it a dict of constant keys, and are these such?"""
     found = expand(s, receiver)
     return not tables.is_table(found) and all(isinstance(k, v.Static) for k in keys)
 
 
-def _any_table(s: State, receiver: v.Abstract) -> v.Record:
+def _any_table(s: LoweringState, receiver: v.Abstract) -> v.Record:
     found = expand(s, receiver)
     if not isinstance(found, v.Record) or found.kind not in ("dict", "table"):
         s.refuse("only a dict built in this function can be changed", "build a new one")
     return found
 
 
-def _table(s: State, receiver: v.Abstract) -> dict[Any, v.Abstract]:
+def _table(s: LoweringState, receiver: v.Abstract) -> dict[Any, v.Abstract]:
     found = expand(s, receiver)
     if not isinstance(found, v.Record):
         s.refuse("only a dict built in this function can be changed", "build a new one")
@@ -245,14 +245,16 @@ def _dict(table: dict[Any, v.Abstract]) -> v.Record:
     return v.Record("dict", tuple(table), tuple(table.values()))
 
 
-def _update(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+def _update(s: LoweringState, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     found = _any_table(s, receiver)
     for more in (*args, _dict(named)):
         found = tables.updated(s, found, more)
     return NONE, found
 
 
-def _set_default(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+def _set_default(
+    s: LoweringState, receiver: v.Abstract, args: Arguments, named: Named
+) -> tuple[v.Abstract, v.Abstract]:
     key, default = constant(args[0]), args[1] if len(args) > 1 else NONE
     if not _static_keys(s, receiver, key):
         found = as_table(_any_table(s, receiver))
@@ -263,7 +265,7 @@ def _set_default(s: State, receiver: v.Abstract, args: Arguments, named: Named) 
     return table.setdefault(key.value, default), _dict(table)
 
 
-def _pop_key(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+def _pop_key(s: LoweringState, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     asked = constant(args[0])
     if not _static_keys(s, receiver, asked):
         return tables.popped(s, as_table(_any_table(s, receiver)), asked, args[1] if len(args) > 1 else None)
@@ -277,11 +279,13 @@ def _pop_key(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> t
     return value, _dict(table)
 
 
-def _pop_item(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+def _pop_item(s: LoweringState, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     return tables.last_popped(s, as_table(_any_table(s, receiver)))
 
 
-def _clear_table(s: State, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+def _clear_table(
+    s: LoweringState, receiver: v.Abstract, args: Arguments, named: Named
+) -> tuple[v.Abstract, v.Abstract]:
     if not tables.is_table(receiver):
         return NONE, _dict({})
     table = as_table(receiver)

@@ -6,14 +6,16 @@ import ast
 from typing import NoReturn
 
 from autobatch.errors import UnsupportedError
-from autobatch.frontend.lowering.state import RESULT, RETURNED, Impure, MemoryChanged, State
+from autobatch.frontend.lowering.state import RESULT, RETURNED, Impure, LoweringState, MemoryChanged
 from autobatch.frontend.memory.heap import refused_without_memory
 from autobatch.frontend.memory.list_sites import is_dict, is_list
 from autobatch.frontend.syntax.scopes import shown
 from autobatch.frontend.types import values as v
 
 
-def refuse_change(s: State, changed: ast.expr, message: str, cure: str, held: v.Abstract | None = None) -> NoReturn:
+def refuse_change(
+    s: LoweringState, changed: ast.expr, message: str, cure: str, held: v.Abstract | None = None
+) -> NoReturn:
     """Refuse to change what an expression stands for. Of what was made outside the function, a trace may not either.
     `held`: what the expression is, where that is known."""
     root = changed
@@ -28,7 +30,7 @@ def refuse_change(s: State, changed: ast.expr, message: str, cure: str, held: v.
     raise Impure(message, s.span, cure)
 
 
-def rebind(s: State, name: str, new: v.Abstract) -> None:
+def rebind(s: LoweringState, name: str, new: v.Abstract) -> None:
     """Let every variable that holds a container hold the changed one; refuse where another object holds it too."""
     bound = s.env.get(name)
     old = bound.value if bound is not None else None
@@ -60,20 +62,20 @@ def rebind(s: State, name: str, new: v.Abstract) -> None:
         s.bind(other, new)
 
 
-def _goes_on(s: State) -> bool:
+def _goes_on(s: LoweringState) -> bool:
     """Has the function not returned here, so that what other paths return is nothing of this one?"""
     flag = s.flag(RETURNED)
     return flag == v.Static(False) or (isinstance(flag, v.Leaf) and s.block.truth(flag.operand) is False)
 
 
-def take_out(s: State, value: v.Abstract, *lists: v.Abstract) -> None:
+def take_out(s: LoweringState, value: v.Abstract, *lists: v.Abstract) -> None:
     """Note that an item has been taken out of a list, which is all of these."""
     others = [b.value for b in s.env.values()]
     s.context.identities.taken_out(value, lists, [*others, *s.frame.enclosing.values(), *s.frame.borrowed])
 
 
 def _refusal(
-    s: State, value: v.Abstract | None, message: str, cure: str, kind: type[UnsupportedError] = UnsupportedError
+    s: LoweringState, value: v.Abstract | None, message: str, cure: str, kind: type[UnsupportedError] = UnsupportedError
 ) -> UnsupportedError:
     """An object of a class that this lowering makes may be changed where it has memory."""
     if isinstance(value, v.Record) and value.kind == "object" and value.cls in s.context.built:
@@ -84,7 +86,7 @@ def _refusal(
     return s.context.sites.refused(s.context.memory.sites, error, kind is Impure, is_dict(value))
 
 
-def is_own(s: State, value: v.Abstract) -> bool:
+def is_own(s: LoweringState, value: v.Abstract) -> bool:
     """Was a container built in this function?"""
     return not any(_holds(x, value) for x in (*s.frame.borrowed, *s.frame.enclosing.values()))
 

@@ -17,7 +17,7 @@ from typing import Literal, NoReturn, TypeGuard
 from autobatch.frontend.lowering.joins import conditional
 from autobatch.frontend.lowering.numbers import operand_of, present
 from autobatch.frontend.lowering.selection import select
-from autobatch.frontend.lowering.state import MemoryChanged, State
+from autobatch.frontend.lowering.state import LoweringState, MemoryChanged
 from autobatch.frontend.memory import heaps, row_classes
 from autobatch.frontend.memory.heap import DictRecord, Heap, record_class
 from autobatch.frontend.types import values as v
@@ -25,18 +25,18 @@ from autobatch.frontend.types.unify import constant
 from autobatch.ir.core import Operand
 
 
-def is_record_row(value: v.Abstract) -> TypeGuard[v.Row]:
+def is_record_row(value: v.Abstract) -> TypeGuard[v.MemoryRow]:
     """Is it a dict in memory whose keys are fields?"""
-    return isinstance(value, v.Row) and value.heap.is_record
+    return isinstance(value, v.MemoryRow) and value.heap.is_record
 
 
-def give_up(s: State, row: v.Row, why: str) -> NoReturn:
+def give_up(s: LoweringState, row: v.MemoryRow, why: str) -> NoReturn:
     """Lower everything again with dicts that are lists of pairs where these stand."""
     row.heap.whole.give_up_record(f"{why} in line {s.span.line}")
     raise MemoryChanged
 
 
-def allocate(s: State, heap: Heap, table: v.Record) -> v.Row:
+def allocate(s: LoweringState, heap: Heap, table: v.Record) -> v.MemoryRow:
     """A new dict in memory, of one that is a value."""
     if table.kind != "dict" or not all(type(k) is str for k in table.keys):
         heap.give_up_record("they are made with keys that are no constant strings")
@@ -52,23 +52,23 @@ def allocate(s: State, heap: Heap, table: v.Record) -> v.Row:
 # ---- reading
 
 
-def opened(s: State, row: v.Row) -> v.Abstract:
+def opened(s: LoweringState, row: v.MemoryRow) -> v.Abstract:
     """The dict as a value, a copy."""
     return row_classes.by_class(s, row, _opened)
 
 
-def as_value(s: State, value: v.Abstract) -> v.Abstract:
+def as_value(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """The same, of a dict in memory; other values as they are."""
     return opened(s, heaps.there(s, value, "None where a dict is needed")) if is_record_row(value) else value
 
 
-def for_key(s: State, value: v.Abstract, key: v.Abstract) -> v.Abstract:
+def for_key(s: LoweringState, value: v.Abstract, key: v.Abstract) -> v.Abstract:
     """What a key is looked up in: a dict in memory, or a copy of it where the key is computed; other values as they
     are."""
     return as_value(s, value) if _constant(s, key) is None else value
 
 
-def _opened(s: State, row: v.Row, cls: type) -> v.Abstract:
+def _opened(s: LoweringState, row: v.MemoryRow, cls: type) -> v.Abstract:
     keys = _keys(cls)
     return v.Record("dict", keys, tuple(_field(s, row, k) for k in keys))
 
@@ -78,26 +78,26 @@ def _keys(cls: type) -> tuple[str, ...]:
     return cls.record_keys
 
 
-def _field(s: State, row: v.Row, key: str) -> v.Abstract:
+def _field(s: LoweringState, row: v.MemoryRow, key: str) -> v.Abstract:
     found = heaps.field(s, row, key)
     assert found is not None
     return found
 
 
-def _constant(s: State, key: v.Abstract) -> object:
+def _constant(s: LoweringState, key: v.Abstract) -> object:
     """The key, where it is constant; None where it is computed."""
     found = constant(present(s, key))
     return found.value if isinstance(found, v.Static) else None
 
 
-def _owners(s: State, row: v.Row, key: object) -> tuple[frozenset[int], bool]:
+def _owners(s: LoweringState, row: v.MemoryRow, key: object) -> tuple[frozenset[int], bool]:
     """The classes of those that the dict may be of which have the key; and is it always one of them?"""
     possible = heaps.positions(s, row)
     found = frozenset(k for k in possible if key in _keys(row.heap.members[k]))
     return found, found == possible
 
 
-def load(s: State, row: v.Row, key: v.Abstract) -> v.Abstract:
+def load(s: LoweringState, row: v.MemoryRow, key: v.Abstract) -> v.Abstract:
     """`row[key]`; KeyError where it is not there."""
     name = _constant(s, key)
     if name is None:
@@ -111,21 +111,21 @@ def load(s: State, row: v.Row, key: v.Abstract) -> v.Abstract:
     return _field(s, replace(row, classes=owners), name)
 
 
-def holds(s: State, row: v.Row, key: v.Abstract) -> v.Abstract:
+def holds(s: LoweringState, row: v.MemoryRow, key: v.Abstract) -> v.Abstract:
     """`key in row`"""
     name = _constant(s, key)
     owners, always = _owners(s, row, name)
     return v.Static(always) if always or not owners else v.Leaf(row_classes.is_class(s, row, owners))
 
 
-def has_keys(s: State, row: v.Row, keys: Iterable[v.Abstract]) -> Operand:
+def has_keys(s: LoweringState, row: v.MemoryRow, keys: Iterable[v.Abstract]) -> Operand:
     """Is it a dict, and not None, with all these keys?"""
     names = [_constant(s, k) for k in keys]
     fitting = [k for k, cls in enumerate(row.heap.members) if all(n in _keys(cls) for n in names)]
     return row_classes.is_class(s, row, frozenset(fitting))
 
 
-def get(s: State, row: v.Row, key: v.Abstract, default: v.Abstract) -> v.Abstract:
+def get(s: LoweringState, row: v.MemoryRow, key: v.Abstract, default: v.Abstract) -> v.Abstract:
     """`row.get(key, default)`"""
     name = _constant(s, key)
     owners, always = _owners(s, row, name)
@@ -142,22 +142,22 @@ def get(s: State, row: v.Row, key: v.Abstract, default: v.Abstract) -> v.Abstrac
 # ---- views
 
 
-Part = Callable[[State, v.Row, str], v.Abstract]
+Part = Callable[[LoweringState, v.MemoryRow, str], v.Abstract]
 
 
-def key(s: State, row: v.Row, name: str) -> v.Abstract:
+def key(s: LoweringState, row: v.MemoryRow, name: str) -> v.Abstract:
     return v.Static(name)
 
 
-def value(s: State, row: v.Row, name: str) -> v.Abstract:
+def value(s: LoweringState, row: v.MemoryRow, name: str) -> v.Abstract:
     return _field(s, row, name)
 
 
-def pair(s: State, row: v.Row, name: str) -> v.Abstract:
+def pair(s: LoweringState, row: v.MemoryRow, name: str) -> v.Abstract:
     return v.Record("tuple", (0, 1), (v.Static(name), _field(s, row, name)))
 
 
-def view(s: State, row: v.Row, part: Part) -> v.Record | v.Lazy:
+def view(s: LoweringState, row: v.MemoryRow, part: Part) -> v.Record | v.Lazy:
     """The keys, values or items, as they are when each is read."""
     if len(heaps.positions(s, row)) > 1:
         count = row_classes.by_class(s, row, lambda t, one, cls: v.Static(len(_keys(cls))))
@@ -173,10 +173,10 @@ def _named(names: tuple[str, ...], index: v.Abstract) -> str:
     return names[index.value]
 
 
-def _of_any(s: State, row: v.Row, part: Part, index: v.Abstract) -> v.Abstract:
+def _of_any(s: LoweringState, row: v.MemoryRow, part: Part, index: v.Abstract) -> v.Abstract:
     """An item of a view of a dict whose keys depend on the row."""
 
-    def one(t: State, narrowed: v.Row, cls: type) -> v.Abstract:
+    def one(t: LoweringState, narrowed: v.MemoryRow, cls: type) -> v.Abstract:
         return select(t, operand_of(t, index), [part(t, narrowed, k) for k in _keys(cls)])
 
     return row_classes.by_class(s, row, one)
@@ -189,7 +189,7 @@ def is_view(value: v.Abstract) -> TypeGuard[v.Lazy]:
     return any(row.heap.is_record for row in value.dicts)
 
 
-def as_it_is(s: State, shown: v.Lazy, kind: Literal["tuple", "list"] = "tuple") -> v.Record:
+def as_it_is(s: LoweringState, shown: v.Lazy, kind: Literal["tuple", "list"] = "tuple") -> v.Record:
     """What a view shows now."""
     assert isinstance(shown.length, v.Static)
     places = tuple(range(shown.length.value))
@@ -199,7 +199,7 @@ def as_it_is(s: State, shown: v.Lazy, kind: Literal["tuple", "list"] = "tuple") 
 # ---- changing
 
 
-def store(s: State, row: v.Row, key: v.Abstract, value: v.Abstract) -> None:
+def store(s: LoweringState, row: v.MemoryRow, key: v.Abstract, value: v.Abstract) -> None:
     """`row[key] = value`"""
     name = _constant(s, key)
     if name is None:
@@ -209,7 +209,9 @@ def store(s: State, row: v.Row, key: v.Abstract, value: v.Abstract) -> None:
     heaps.set_field(s, row, name, value)
 
 
-def set_default(s: State, row: v.Row, key: v.Abstract, default: Callable[[State], v.Abstract]) -> v.Abstract:
+def set_default(
+    s: LoweringState, row: v.MemoryRow, key: v.Abstract, default: Callable[[LoweringState], v.Abstract]
+) -> v.Abstract:
     """`row.setdefault(key, default(s))`"""
     name = _constant(s, key)
     if not isinstance(name, str) or not _owners(s, row, name)[1]:
@@ -217,7 +219,7 @@ def set_default(s: State, row: v.Row, key: v.Abstract, default: Callable[[State]
     return _field(s, row, name)
 
 
-def assign(s: State, row: v.Row, table: v.Record) -> None:
+def assign(s: LoweringState, row: v.MemoryRow, table: v.Record) -> None:
     """Let it hold what another dict holds, and nothing else."""
     classes = heaps.classes_of(s, row)
     if table.kind != "dict" or any(_keys(c) != table.keys for c in classes):

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from autobatch.frontend.lowering.joins import conditional
 from autobatch.frontend.lowering.numbers import combine, negate, traced
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import heaps
 from autobatch.frontend.memory.heaps import classes_of, positions
 from autobatch.frontend.types import values as v
@@ -27,11 +27,11 @@ from autobatch.ir.template import CLASS
 _FIELD = object()
 """Stands for a field, where else what a class defines stands."""
 
-Bind = Callable[[State, Any, v.Abstract, type, str], v.Abstract]
+Bind = Callable[[LoweringState, Any, v.Abstract, type, str], v.Abstract]
 Group = tuple[Any, frozenset[int]]
 
 
-def is_class(s: State, row: v.Row, classes: frozenset[int]) -> Operand:
+def is_class(s: LoweringState, row: v.MemoryRow, classes: frozenset[int]) -> Operand:
     """Is the object of one of these classes? Static where it is known. None is of no class."""
     possible, there = positions(s, row), negate(s, heaps.missing(s, row))
     if not possible & classes:
@@ -57,7 +57,7 @@ def is_class(s: State, row: v.Row, classes: frozenset[int]) -> Operand:
     return result
 
 
-def is_instance(s: State, row: v.Row, classes: tuple[type, ...]) -> v.Abstract:
+def is_instance(s: LoweringState, row: v.MemoryRow, classes: tuple[type, ...]) -> v.Abstract:
     """`isinstance(row, classes)`"""
     fit = frozenset(k for k, c in enumerate(row.heap.members) if issubclass(c, classes))
     if type(None) in classes:
@@ -72,7 +72,7 @@ def is_instance(s: State, row: v.Row, classes: tuple[type, ...]) -> v.Abstract:
     return v.Leaf(found) if known is None else v.Static(known)
 
 
-def read(s: State, row: v.Row, name: str, bind: Bind) -> v.Abstract:
+def read(s: LoweringState, row: v.MemoryRow, name: str, bind: Bind) -> v.Abstract:
     """`row.name`: a field, method, property or class attribute of an object that is not None."""
     groups = _groups(s, row, name)
     if not positions(s, row):  # tests have ruled out all classes
@@ -87,7 +87,7 @@ def read(s: State, row: v.Row, name: str, bind: Bind) -> v.Abstract:
     return _by_class(s, row, groups, lambda t, r, found: _read_one(t, r, name, found, bind))
 
 
-def _read_one(s: State, row: v.Row, name: str, found: Any, bind: Bind) -> v.Abstract:
+def _read_one(s: LoweringState, row: v.MemoryRow, name: str, found: Any, bind: Bind) -> v.Abstract:
     if found is not _FIELD:
         return bind(s, found, row, classes_of(s, row)[0], name)
     held = heaps.field(s, row, name)
@@ -97,7 +97,9 @@ def _read_one(s: State, row: v.Row, name: str, found: Any, bind: Bind) -> v.Abst
     return held
 
 
-def _set_or_of_class(s: State, row: v.Row, name: str, cls: type, held: v.Optional, bind: Bind) -> v.Abstract:
+def _set_or_of_class(
+    s: LoweringState, row: v.MemoryRow, name: str, cls: type, held: v.Optional, bind: Bind
+) -> v.Abstract:
     """A field that objects of the class are made without, and that is set later: what the class has of that name where
     it is not set, and else a failure."""
     default = inspect.getattr_static(cls, name, _FIELD)
@@ -107,14 +109,14 @@ def _set_or_of_class(s: State, row: v.Row, name: str, cls: type, held: v.Optiona
     return conditional(s, held.missing, lambda t: bind(t, default, row, cls, name), lambda t: held.value)
 
 
-def has(s: State, row: v.Row, name: str) -> v.Abstract:
+def has(s: LoweringState, row: v.MemoryRow, name: str) -> v.Abstract:
     """`hasattr(row, name)`"""
     there = replace(row, null=False)
     absent = lambda t: v.Static(hasattr(None, name))
     return conditional(s, heaps.missing(s, row), absent, lambda t: v.Leaf(_is_set(t, there, name)))
 
 
-def _is_set(s: State, row: v.Row, name: str) -> Operand:
+def _is_set(s: LoweringState, row: v.MemoryRow, name: str) -> Operand:
     members = row.heap.members
     always = frozenset(k for k, c in enumerate(members) if hasattr(c, name) and not _is_slot(c, name))
     fields = frozenset(k for k, c in enumerate(members) if name in row.heap.forms.get(c, ())) - always
@@ -129,24 +131,28 @@ def _is_slot(cls: type, name: str) -> bool:
     return inspect.ismemberdescriptor(inspect.getattr_static(cls, name, None))
 
 
-def called(s: State, method: v.Method, bind: Bind, args: Iterable[v.Abstract], kwargs: dict[str, Any]) -> v.Abstract:
+def called(
+    s: LoweringState, method: v.Method, bind: Bind, args: Iterable[v.Abstract], kwargs: dict[str, Any]
+) -> v.Abstract:
     """A call of a method that classes define each in its own way."""
     row, given = method.receiver, list(args)
-    assert isinstance(row, v.Row)
+    assert isinstance(row, v.MemoryRow)
 
-    def one(t: State, narrowed: v.Row, found: Any) -> v.Abstract:
+    def one(t: LoweringState, narrowed: v.MemoryRow, found: Any) -> v.Abstract:
         return t.call(_read_one(t, narrowed, method.name, found, bind), given, kwargs)
 
     return _by_class(s, row, _groups(s, row, method.name), one)
 
 
-def by_class(s: State, row: v.Row, each: Callable[[State, v.Row, type], v.Abstract]) -> v.Abstract:
+def by_class(
+    s: LoweringState, row: v.MemoryRow, each: Callable[[LoweringState, v.MemoryRow, type], v.Abstract]
+) -> v.Abstract:
     """What is done with an object that is not None, for each class that it may have."""
     groups = [(row.heap.members[k], frozenset({k})) for k in sorted(positions(s, row))]
     return _by_class(s, row, groups, each)
 
 
-def _groups(s: State, row: v.Row, name: str) -> list[Group]:
+def _groups(s: LoweringState, row: v.MemoryRow, name: str) -> list[Group]:
     """What a name is of the classes that an object may have: those of which it is the same form one group."""
     groups: list[Group] = []
     for k in sorted(positions(s, row)):
@@ -160,7 +166,7 @@ def _groups(s: State, row: v.Row, name: str) -> list[Group]:
     return groups
 
 
-def _of_owners(s: State, row: v.Row, name: str, groups: list[Group]) -> v.Row:
+def _of_owners(s: LoweringState, row: v.MemoryRow, name: str, groups: list[Group]) -> v.MemoryRow:
     """The object, which is of a class that has the attribute; a check fails where it is not."""
     owners = frozenset(k for _, classes in groups for k in classes)
     if others := positions(s, row) - owners:
@@ -169,7 +175,12 @@ def _of_owners(s: State, row: v.Row, name: str, groups: list[Group]) -> v.Row:
     return replace(row, classes=owners)
 
 
-def _by_class(s: State, row: v.Row, groups: list[Group], each: Callable[[State, v.Row, Any], v.Abstract]) -> v.Abstract:
+def _by_class(
+    s: LoweringState,
+    row: v.MemoryRow,
+    groups: list[Group],
+    each: Callable[[LoweringState, v.MemoryRow, Any], v.Abstract],
+) -> v.Abstract:
     """A chain of class tests."""
     (found, classes), *rest = groups
     narrowed = replace(row, classes=classes)
@@ -183,6 +194,6 @@ def _by_class(s: State, row: v.Row, groups: list[Group], each: Callable[[State, 
     )
 
 
-def _refuse_unknown(s: State, row: v.Row, name: str) -> NoReturn:
+def _refuse_unknown(s: LoweringState, row: v.MemoryRow, name: str) -> NoReturn:
     names = " or ".join(c.__name__ for c in classes_of(s, row)) or row.heap.name
     s.refuse(f"{names} has no attribute {name!r}", "check the spelling")

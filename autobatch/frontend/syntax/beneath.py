@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.library.tables import is_dict
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import list_heap
 from autobatch.frontend.syntax.iterators import VIEWS, changed_list, changed_name, given_names, is_iterator
 from autobatch.frontend.syntax.scopes import shown
@@ -40,14 +40,14 @@ class Read:
         return Read(self.lists | other.lists, self.named | other.named)
 
 
-def changes_own_list(s: State, node: ast.For, name: str) -> bool:
+def changes_own_list(s: LoweringState, node: ast.For, name: str) -> bool:
     """Do the turns of a loop change the list of a variable, elsewhere than at the element of the turn?"""
     names, own = _with_aliases(s, {name}), _counter(node)
     parts = (x for inner in node.body for x in nodes_in(inner))
     return any(changed_list(x, own) in names and not _leaves(node, x) for x in parts)
 
 
-def refuse_changes(s: State, node: ast.For) -> None:
+def refuse_changes(s: LoweringState, node: ast.For) -> None:
     """Refuse a loop over lists that are changed in its turns, but for the element of the turn: `xs[k] = 2 * x`."""
     read = _read(s, node.iter)
     lists, named = _with_aliases(s, read.lists), _with_aliases(s, read.named)
@@ -63,7 +63,7 @@ def refuse_changes(s: State, node: ast.For) -> None:
         _refuse(s, name, STEPS, "make a list of what it runs over: list(...)")
 
 
-def refuse_other_items(s: State, node: ast.For) -> None:
+def refuse_other_items(s: LoweringState, node: ast.For) -> None:
     """Refuse a loop over the values of a dict that sets them, but for the one of the turn: `d[k] = 2 * x`. Those of a
     dict in memory are read where it is, turn by turn."""
     match node.iter:
@@ -90,7 +90,7 @@ def refuse_other_items(s: State, node: ast.For) -> None:
             raise s.context.sites.refused(s.context.memory.sites, UnsupportedError(words, s.span, cure), dicts=True)
 
 
-def refuse_changed_arguments(s: State, node: ast.For) -> None:
+def refuse_changed_arguments(s: LoweringState, node: ast.For) -> None:
     """Refuse a loop over a generator that changes a list which the generator was given."""
     given = _with_aliases(s, given_names(node.iter))
     for part in (x for inner in node.body for x in nodes_in(inner)):
@@ -98,7 +98,7 @@ def refuse_changed_arguments(s: State, node: ast.For) -> None:
             _refuse(s, name, "a generator runs that was given it", f"give it list({shown(name)})")
 
 
-def changed_by_calls(s: State, node: ast.For) -> str | None:
+def changed_by_calls(s: LoweringState, node: ast.For) -> str | None:
     """What a loop runs over that functions change which its turns call. What these change is known behind it."""
     read = _read(s, node.iter)
     for part in (x for inner in node.body for x in nodes_in(inner)):
@@ -107,13 +107,13 @@ def changed_by_calls(s: State, node: ast.For) -> str | None:
     return None
 
 
-def refuse_calls(s: State, node: ast.For) -> None:
+def refuse_calls(s: LoweringState, node: ast.For) -> None:
     """Refuse a loop whose turns call functions that change what it runs over."""
     if (name := changed_by_calls(s, node)) is not None:
         _refuse(s, name, "a loop runs over it, by a function that it calls", "loop over a copy: list(...)")
 
 
-def refuse_calls_of_elements(s: State, generators: Sequence[ast.comprehension], *elements: ast.expr) -> None:
+def refuse_calls_of_elements(s: LoweringState, generators: Sequence[ast.comprehension], *elements: ast.expr) -> None:
     """Refuse a comprehension whose elements call functions that change what it runs over."""
     read = Read()
     for generator in generators:
@@ -124,7 +124,7 @@ def refuse_calls_of_elements(s: State, generators: Sequence[ast.comprehension], 
             _refuse(s, name, "a comprehension runs over it", "run over a copy: list(...)")
 
 
-def refuse_given(s: State, node: ast.Call, function: v.Abstract) -> None:
+def refuse_given(s: LoweringState, node: ast.Call, function: v.Abstract) -> None:
     """Refuse `max(xs, key=f)`, `map(f, xs)` where f changes xs."""
     if isinstance(function, v.LocalFunction) or _name_of(node.func) in ORDERED:
         return
@@ -140,11 +140,11 @@ def refuse_given(s: State, node: ast.Call, function: v.Abstract) -> None:
             _refuse(s, name, "this call runs over it", "give it a copy: list(...)")
 
 
-def _refuse(s: State, name: str | None, while_what: str, cure: str) -> None:
+def _refuse(s: LoweringState, name: str | None, while_what: str, cure: str) -> None:
     s.refuse(f"{shown(name or '')} is changed while {while_what}", cure)
 
 
-def _read(s: State, node: ast.expr) -> Read:
+def _read(s: LoweringState, node: ast.expr) -> Read:
     """What is read of an expression step by step, when a loop runs over it."""
     match node:
         case ast.Name(id=name):
@@ -170,7 +170,7 @@ def _read(s: State, node: ast.expr) -> Read:
             return Read()
 
 
-def _read_of_argument(s: State, node: ast.expr) -> Read:
+def _read_of_argument(s: LoweringState, node: ast.expr) -> Read:
     """What an iterator reads of an argument: of a function what that names."""
     match node:
         case ast.Lambda(args=ast.arguments(args=own), body=body):
@@ -182,7 +182,7 @@ def _read_of_argument(s: State, node: ast.expr) -> Read:
             return _read(s, node)
 
 
-def _named(s: State, names: Iterable[str]) -> frozenset[str]:
+def _named(s: LoweringState, names: Iterable[str]) -> frozenset[str]:
     """Variables with those that the functions which they hold name."""
     found, todo = set[str](), list(names)
     while todo:
@@ -195,13 +195,13 @@ def _named(s: State, names: Iterable[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _local(s: State, node: ast.AST) -> v.LocalFunction | None:
+def _local(s: LoweringState, node: ast.AST) -> v.LocalFunction | None:
     """The function of a `def` inside a compiled one that a variable holds."""
     held = s.env[node.id].value if isinstance(node, ast.Name) and node.id in s.env else None
     return held if isinstance(held, v.LocalFunction) else None
 
 
-def _changed_by_call(s: State, node: ast.AST, read: Read) -> str | None:
+def _changed_by_call(s: LoweringState, node: ast.AST, read: Read) -> str | None:
     """What is read step by step, and changed by a call: by the function, or by one that it is given."""
     if not isinstance(node, ast.Call):
         return None
@@ -209,7 +209,7 @@ def _changed_by_call(s: State, node: ast.AST, read: Read) -> str | None:
     return next((n for f in functions if (n := _changed_by(s, f, read)) is not None), None)
 
 
-def _changed_by(s: State, function: v.LocalFunction | None, read: Read) -> str | None:
+def _changed_by(s: LoweringState, function: v.LocalFunction | None, read: Read) -> str | None:
     """What is read step by step, and changed by a function. One that it assigns is another list from then on."""
     if function is None:
         return None
@@ -220,12 +220,12 @@ def _changed_by(s: State, function: v.LocalFunction | None, read: Read) -> str |
     return None
 
 
-def _is_changed_in_place(s: State, name: str) -> bool:
+def _is_changed_in_place(s: LoweringState, name: str) -> bool:
     """Does any function that runs now, or one inside it, change the list of a variable in place?"""
     return any(changed_list(x, None) == name for source, _ in s.context.active for x in ast.walk(source.node))
 
 
-def _with_aliases(s: State, names: Iterable[str]) -> set[str]:
+def _with_aliases(s: LoweringState, names: Iterable[str]) -> set[str]:
     """Variables, and others that hold the same list or object."""
     found = set(names)
     held = [x for n in found if n in s.env and isinstance(x := s.env[n].value, v.Record | v.Listing)]

@@ -43,12 +43,12 @@ def with_methods_written_out(node: FunctionNode, mutators: frozenset[str]) -> Fu
 @lru_cache(maxsize=256)
 def _rewritten(node: ast.FunctionDef, mutators: frozenset[str]) -> ast.FunctionDef:
     made = copy.deepcopy(node)
-    text = _Text(made)
+    text = _AssignedNames(made)
     for statement, pairs in list(text.aliases(mutators | READERS)):
         known = {name: method for name, method in pairs if text.stands_for(name, method, statement)}
         if len(known) == len(pairs):
             _write_out(made, statement, known)
-    text = _Text(made)
+    text = _AssignedNames(made)
     for method in list(_kept(made, mutators | READERS)):
         if method.attr in READERS and text.is_read_at_once(method):
             continue
@@ -66,7 +66,7 @@ def _kept(node: ast.AST, mutators: frozenset[str]) -> Iterator[ast.Attribute]:
                 yield n
 
 
-class _Text:
+class _AssignedNames:
     """Where a function assigns its variables, and those of functions inside it; `times`: how often."""
 
     def __init__(self, function: ast.FunctionDef) -> None:

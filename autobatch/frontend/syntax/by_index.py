@@ -17,7 +17,7 @@ import builtins
 from typing import Any
 
 from autobatch.frontend.lowering.access import variable
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory.list_heap import is_dict_row, is_row
 from autobatch.frontend.memory.list_sites import is_list
 from autobatch.frontend.syntax.flattening import Body, placed
@@ -27,7 +27,7 @@ from autobatch.frontend.types import values as v
 LEN: Any = len  # by value: the function may have a variable of that name
 
 
-def list_of(s: State, node: ast.For) -> ast.Name | None:
+def list_of(s: LoweringState, node: ast.For) -> ast.Name | None:
     """The variable whose list a loop runs over, if that can be read by index."""
     match node.iter:
         case ast.Name() as name:
@@ -43,7 +43,7 @@ def list_of(s: State, node: ast.For) -> ast.Name | None:
     return name
 
 
-def run_by_index(s: State, node: ast.For, name: ast.Name) -> None:
+def run_by_index(s: LoweringState, node: ast.For, name: ast.Name) -> None:
     """Execute a loop over the list of a variable that its turns change."""
     known = s.context.memory.rewritten
     if node.iter not in known:
@@ -76,7 +76,7 @@ def _by_index(node: ast.For, name: ast.Name, kept: bool) -> Body:
     return [placed(x, node) for x in (*front, _set(at, first), loop)]
 
 
-def run_by_steps(s: State, node: ast.For, iterator: v.Abstract) -> None:
+def run_by_steps(s: LoweringState, node: ast.For, iterator: v.Abstract) -> None:
     """Execute a loop over an iterator of a class of the user, which `__next__` steps:
 
     while more:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from autobatch.frontend.lowering.state import MemoryChanged, State
+from autobatch.frontend.lowering.state import LoweringState, MemoryChanged
 from autobatch.frontend.memory.identity import containers
 from autobatch.frontend.memory.rebinding import rebind
 from autobatch.frontend.syntax.scopes import is_cell, shown
@@ -22,7 +22,7 @@ from autobatch.frontend.types.layouts import static_type
 from autobatch.ir.types import Array
 
 
-def note(s: State, source: FunctionSource) -> None:
+def note(s: LoweringState, source: FunctionSource) -> None:
     """Note what a function does with cells of functions around it."""
     memory = s.context.memory
     memory.read.update((source.node, n) for n in source.cells_read)
@@ -31,14 +31,14 @@ def note(s: State, source: FunctionSource) -> None:
     memory.assigned.update(name for names in declared for name in names)
 
 
-def begin(s: State, owner: ast.AST | None) -> None:
+def begin(s: LoweringState, owner: ast.AST | None) -> None:
     """Begin with dicts of no results (`remembered.py`), those that are variables of a function, or of the example."""
     caches = s.context.memory.caches
     names = sorted(name for node, name in caches.owners if node is owner)
     s.context.rules.execute(s, [caches.beginnings[name] for name in names])
 
 
-def given(s: State, source: FunctionSource, arguments: Iterable[v.Abstract]) -> dict[str, v.Abstract]:
+def given(s: LoweringState, source: FunctionSource, arguments: Iterable[v.Abstract]) -> dict[str, v.Abstract]:
     """The cells that a function is handed."""
     memory = s.context.memory
     names = sorted(n for node, n in memory.read if node is source.node and is_cell(n))
@@ -56,7 +56,7 @@ def given(s: State, source: FunctionSource, arguments: Iterable[v.Abstract]) -> 
     return found
 
 
-def pass_through(s: State, name: str, changed: bool) -> None:
+def pass_through(s: LoweringState, name: str, changed: bool) -> None:
     """Note that every function on the way to the owner of a cell hands it on."""
     memory = s.context.memory
     on_the_way = []
@@ -79,14 +79,14 @@ def pass_through(s: State, name: str, changed: bool) -> None:
             raise MemoryChanged
 
 
-def _as_number(s: State, value: v.Abstract) -> v.Abstract:
+def _as_number(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """A constant that a call may change is a number of the program."""
     if isinstance(value, v.Static) and isinstance(static_type(value.value), Array):
         return v.Leaf(s.scalar(value.value))
     return value
 
 
-def _refuse_shared(s: State, name: str, value: v.Abstract, arguments: Iterable[v.Abstract]) -> None:
+def _refuse_shared(s: LoweringState, name: str, value: v.Abstract, arguments: Iterable[v.Abstract]) -> None:
     """Refuse a call that is given, as an argument, what it changes as a variable of the function around it."""
     identities = s.context.identities
     if any(identities.may_be_held(x, arguments) for x in containers(value)):
@@ -96,24 +96,24 @@ def _refuse_shared(s: State, name: str, value: v.Abstract, arguments: Iterable[v
         )
 
 
-def written(s: State, function: ast.AST) -> list[str]:
+def written(s: LoweringState, function: ast.AST) -> list[str]:
     """The cells that a function gives back."""
     return sorted(n for node, n in s.context.memory.written if node is function and is_cell(n))
 
 
-def with_written(s: State, function: ast.AST, result: v.Abstract) -> v.Abstract:
+def with_written(s: LoweringState, function: ast.AST, result: v.Abstract) -> v.Abstract:
     """What a function returns: its result, and behind it the cells that it changes."""
     names = written(s, function)
     items = (result, *(_current(s, n) for n in names))
     return v.Record("tuple", tuple(range(len(items))), items) if names else result
 
 
-def _current(s: State, name: str) -> v.Abstract:
+def _current(s: LoweringState, name: str) -> v.Abstract:
     bound = s.env.get(name)
     return v.Unset(shown(name)) if bound is None else _as_number(s, bound.value)
 
 
-def take_written(s: State, source: FunctionSource, returned: v.Abstract) -> v.Abstract:
+def take_written(s: LoweringState, source: FunctionSource, returned: v.Abstract) -> v.Abstract:
     """The result of a call, whose changes of cells hold from here on."""
     names = written(s, source.node)
     if not names:
@@ -125,7 +125,7 @@ def take_written(s: State, source: FunctionSource, returned: v.Abstract) -> v.Ab
     return result
 
 
-def _take(s: State, source: FunctionSource, name: str, value: v.Abstract) -> None:
+def _take(s: LoweringState, source: FunctionSource, name: str, value: v.Abstract) -> None:
     """A cell is what a call has made of it; so is every other variable that holds the same object."""
     bound = s.env.get(name)
     if bound is None or not any(True for _ in containers(bound.value)):

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from autobatch.frontend.lowering.access import variable
-from autobatch.frontend.lowering.state import Ended, State
+from autobatch.frontend.lowering.state import Ended, LoweringState
 from autobatch.frontend.memory import heaps
 from autobatch.frontend.syntax.flattening import Body, appended, in_front
 from autobatch.frontend.syntax.sources import mutated_by
@@ -30,7 +30,7 @@ def changes(node: Comprehension) -> bool:
     return not changed <= own or any(isinstance(n, ast.NamedExpr) for n in parts)
 
 
-def in_turns(s: State, node: ast.ListComp | ast.SetComp | ast.DictComp, element: ast.expr) -> v.Abstract:
+def in_turns(s: LoweringState, node: ast.ListComp | ast.SetComp | ast.DictComp, element: ast.expr) -> v.Abstract:
     """The list of the elements."""
     known = s.context.memory.rewritten
     if node not in known:
@@ -38,7 +38,7 @@ def in_turns(s: State, node: ast.ListComp | ast.SetComp | ast.DictComp, element:
     return _behind(s, known[node])
 
 
-def reduced(s: State, node: ast.Call) -> v.Abstract | None:
+def reduced(s: LoweringState, node: ast.Call) -> v.Abstract | None:
     """A call of `sum`, `any`, `sorted` or another builtin that is given such a generator expression, and runs it to its
     end or to the element that decides; None for other calls."""
     match node:
@@ -53,7 +53,7 @@ def reduced(s: State, node: ast.Call) -> v.Abstract | None:
     return None if known[node] is None else _behind(s, known[node])
 
 
-def ended(s: State, node: ast.Call, evaluate: Callable[[], list[v.Abstract]]) -> list[v.Abstract] | v.Abstract:
+def ended(s: LoweringState, node: ast.Call, evaluate: Callable[[], list[v.Abstract]]) -> list[v.Abstract] | v.Abstract:
     """The arguments of a call. Where that is `any` or `all` of a generator expression that changes objects in memory,
     its result: the element that decides is the last one that is looked at."""
     match node:
@@ -75,13 +75,13 @@ def ended(s: State, node: ast.Call, evaluate: Callable[[], list[v.Abstract]]) ->
     return _behind(s, known[node])
 
 
-def refuse(s: State, node: ast.GeneratorExp) -> None:
+def refuse(s: LoweringState, node: ast.GeneratorExp) -> None:
     """A generator expression that runs step by step, and changes what others read meanwhile."""
     if changes(node):
         s.refuse("a generator expression that is kept or handed on changes a variable", "write a loop, or [...]")
 
 
-def _behind(s: State, written: tuple[Body, ast.expr]) -> v.Abstract:
+def _behind(s: LoweringState, written: tuple[Body, ast.expr]) -> v.Abstract:
     statements, read = written
     s.context.rules.execute(s, statements)
     if s.dead:

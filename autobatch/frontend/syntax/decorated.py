@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from autobatch.frontend.library.remembered import load, names_read, placed, written
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import heaps
 from autobatch.frontend.syntax.cells import note
 from autobatch.frontend.syntax.scopes import shown
@@ -26,7 +26,7 @@ from autobatch.frontend.types import values as v
 _DECORATOR = "the decorator"
 
 
-def decorated(s: State, function: v.Abstract, decorator: v.Abstract, node: ast.expr) -> v.Abstract:
+def decorated(s: LoweringState, function: v.Abstract, decorator: v.Abstract, node: ast.expr) -> v.Abstract:
     """What a decorator makes of a local function. `node`: the decorator as it is written."""
     name = ast.unparse(node)
     if not isinstance(function, v.LocalFunction) or not _reads_what_is_missing(s, function.source):
@@ -49,14 +49,14 @@ def decorated(s: State, function: v.Abstract, decorator: v.Abstract, node: ast.e
     return v.LocalFunction(cache[key], ((own, decorator), *given), function.captured)
 
 
-def _reads_what_is_missing(s: State, source: FunctionSource) -> bool:
+def _reads_what_is_missing(s: LoweringState, source: FunctionSource) -> bool:
     """Does a function read variables of the function around it that have no value yet, as the decorated one itself?"""
     assert isinstance(source.node, ast.FunctionDef)
     read = names_read(s.frame.source.node, source) & s.frame.source.locals
     return source.node.name in read or any(n not in s.env for n in read)
 
 
-def _refuse_kept(s: State, made: v.Abstract, decorator: str) -> None:
+def _refuse_kept(s: LoweringState, made: v.Abstract, decorator: str) -> None:
     """Refuse a decorator that keeps something between the calls of what it makes."""
     if not isinstance(made, v.LocalFunction):
         return
@@ -68,7 +68,7 @@ def _refuse_kept(s: State, made: v.Abstract, decorator: str) -> None:
         _refuse(s, f"the decorator {decorator} keeps {shown(kept[0])} between the calls of the function", made.source)
 
 
-def _refuse(s: State, words: str, source: FunctionSource) -> None:
+def _refuse(s: LoweringState, words: str, source: FunctionSource) -> None:
     s.refuse(words, "keep it in a variable of the function around; results of calls are kept by functools.cache")
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 
 Body = list[ast.stmt]
 Node = TypeVar("Node", bound=ast.AST)
@@ -26,7 +26,7 @@ TO_THE_END = ("sum", "max", "min", "sorted", "list", "tuple", "set")
 _CHOICES = (ast.IfExp, ast.BoolOp, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
-def with_test_apart(s: State, node: ast.stmt) -> Body | None:
+def with_test_apart(s: LoweringState, node: ast.stmt) -> Body | None:
     """An `if` or `match` whose test, which may fail, is a statement in front of it; None for what needs no change."""
     if not isinstance(node, ast.If | ast.Match):
         return None
@@ -46,7 +46,7 @@ def with_test_apart(s: State, node: ast.stmt) -> Body | None:
     return found
 
 
-def with_test_inside(s: State, node: ast.While) -> ast.While:
+def with_test_inside(s: LoweringState, node: ast.While) -> ast.While:
     """A `while` whose test is a statement of its turns; its `else` stands there too, in front of a `break`."""
     leaves = any(isinstance(n, ast.Break | ast.Continue) for b in node.orelse for n in ast.walk(b))
     if isinstance(node.test, ast.Name | ast.Constant) or leaves:
@@ -60,7 +60,7 @@ def with_test_inside(s: State, node: ast.While) -> ast.While:
     return found
 
 
-def flattened(s: State, node: ast.stmt) -> Body | None:
+def flattened(s: LoweringState, node: ast.stmt) -> Body | None:
     """A statement as several, none of which holds a choice or a comprehension; None where that cannot be."""
     known = s.context.memory.rewritten
     if node not in known:

@@ -25,7 +25,7 @@ from functools import lru_cache
 from autobatch.frontend.library.groups import refuse_whole
 from autobatch.frontend.lowering.access import variable
 from autobatch.frontend.lowering.calls import bind_arguments, defaults_of, lookup
-from autobatch.frontend.lowering.state import BROKE, Frame, State
+from autobatch.frontend.lowering.state import BROKE, FunctionFrame, LoweringState
 from autobatch.frontend.syntax import cells
 from autobatch.frontend.syntax.listed import found_recursive, is_recursive, listed
 from autobatch.frontend.syntax.scopes import is_cell
@@ -38,7 +38,7 @@ DONE, BROKEN = "done", "broken"
 
 
 def begun(
-    s: State, function: v.Abstract, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]
+    s: LoweringState, function: v.Abstract, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]
 ) -> v.Generator | None:
     """What a call of a generator function gives; None for other functions."""
     match function:
@@ -52,7 +52,7 @@ def begun(
     return v.Generator(source, tuple(bound.items()), captured, isinstance(function, v.LocalFunction))
 
 
-def lent(s: State, function: Callable[..., object], /, **arguments: v.Abstract) -> v.Generator:
+def lent(s: LoweringState, function: Callable[..., object], /, **arguments: v.Abstract) -> v.Generator:
     """A generator function of this package, whose text stands where the user called what it does."""
     assert isinstance(function, types.FunctionType)
     cache, key = s.context.memory.sources, (function, s.frame.source, s.span)
@@ -73,20 +73,20 @@ def _yields(node: ast.AST) -> bool:
     return False
 
 
-def run_over(s: State, node: ast.For, generator: v.Generator) -> None:
+def run_over(s: LoweringState, node: ast.For, generator: v.Generator) -> None:
     """A loop over what a generator yields; behind it BROKE says whether the loop was left."""
     own = _run(s, node, generator, False)
     if not s.dead:
         s.bind(BROKE, s.env[own[BROKEN]].value)
 
 
-def run_inside(s: State, node: ast.For, generator: v.Generator) -> None:
+def run_inside(s: LoweringState, node: ast.For, generator: v.Generator) -> None:
     """The one turn of a loop over a generator that yields once, as a `with` runs it: what the turn raises or leaves is
     raised and left where the generator yields."""
     _run(s, node, generator, True)
 
 
-def _run(s: State, node: ast.For, generator: v.Generator, inside: bool) -> dict[str, str]:
+def _run(s: LoweringState, node: ast.For, generator: v.Generator, inside: bool) -> dict[str, str]:
     source = generator.source
     made = _inlined(s, node, source, inside)
     block, whole, own = made.block, made.whole, made.own
@@ -106,12 +106,12 @@ def _run(s: State, node: ast.For, generator: v.Generator, inside: bool) -> dict[
     return own
 
 
-def _bind(s: State, generator: v.Generator, own: dict[str, str]) -> None:
+def _bind(s: LoweringState, generator: v.Generator, own: dict[str, str]) -> None:
     """Give the parameters of a generator their arguments, and what it reads from elsewhere its value."""
     source, held = generator.source, dict(generator.captured or ())
     for name, value in generator.arguments:
         s.bind(own[name], value)
-    elsewhere = State(Frame(s.context, source, held), s.block, {}, span=s.span)
+    elsewhere = LoweringState(FunctionFrame(s.context, source, held), s.block, {}, span=s.span)
     for name in source.free:
         if name in own:
             s.bind(own[name], held[name] if name in held else variable(elsewhere, name))
@@ -119,7 +119,7 @@ def _bind(s: State, generator: v.Generator, own: dict[str, str]) -> None:
         cells.pass_through(s, name, name in source.cells_changed)
 
 
-def _inlined(s: State, node: ast.For, source: FunctionSource, inside: bool) -> Inlined:
+def _inlined(s: LoweringState, node: ast.For, source: FunctionSource, inside: bool) -> Inlined:
     """What a loop over a generator is. `inside`: as in `run_inside`."""
     outer, cache = s.frame.source, s.context.memory.inlined
     key = (outer, node, source)
@@ -132,7 +132,7 @@ def _inlined(s: State, node: ast.For, source: FunctionSource, inside: bool) -> I
         own = {n: f"{n} in {source.name}{' ' + str(len(cache))}" for n in names if not is_cell(n)}
         if _is_here(s, source):
             own = {n: x for n, x in own.items() if n in source.locals or n in (DONE, BROKEN)}
-        writer = _Writer(s, node, source, own, inside)
+        writer = _GeneratorWriter(s, node, source, own, inside)
         block = writer.block(copy.deepcopy(source.body))
         read = _placed(ast.Expr(ast.Name(own[BROKEN], ast.Load())), node)
         always = ast.Constant(True)
@@ -144,7 +144,7 @@ def _inlined(s: State, node: ast.For, source: FunctionSource, inside: bool) -> I
     return cache[key]
 
 
-def _is_here(s: State, source: FunctionSource) -> bool:
+def _is_here(s: LoweringState, source: FunctionSource) -> bool:
     """Is the generator defined in the function at hand, or around it, so that its free variables are those?"""
     return source.function is None or source.function is s.frame.source.function
 
@@ -181,10 +181,10 @@ def _replaced(node: ast.AST, old: ast.For, block: Body) -> ast.AST:
 
 
 @dataclass
-class _Writer:
+class _GeneratorWriter:
     """Writes the body of a generator with the consumer's at its `yield`s."""
 
-    s: State
+    s: LoweringState
     loop: ast.For
     source: FunctionSource
     own: dict[str, str]
@@ -277,7 +277,7 @@ def _placed(made: ast.stmt, node: ast.AST) -> ast.stmt:
     return made
 
 
-def _broken(body: list[ast.stmt], writer: _Writer) -> list[ast.stmt]:
+def _broken(body: list[ast.stmt], writer: _GeneratorWriter) -> list[ast.stmt]:
     """The consumer's body, each `break` of its loop preceded by flags that say so."""
 
     def statement(node: ast.stmt) -> list[ast.stmt]:
@@ -324,7 +324,7 @@ continues = _finds(ast.Continue)
 # ---- generators in expressions
 
 
-def run(s: State, generator: v.Generator, start: v.Abstract, body: str) -> v.Abstract:
+def run(s: LoweringState, generator: v.Generator, start: v.Abstract, body: str) -> v.Abstract:
     """Run over a generator with a body that sets what is `found`, from `start` on."""
     cache, key = s.context.memory.consumers, (s.frame.source, s.span, generator.source, body)
     if key not in cache:
@@ -347,7 +347,7 @@ def run(s: State, generator: v.Generator, start: v.Abstract, body: str) -> v.Abs
     return s.env.pop(found).value
 
 
-def yielded(s: State, generator: v.Generator) -> v.Abstract:
+def yielded(s: LoweringState, generator: v.Generator) -> v.Abstract:
     """The list of all that a generator yields."""
     refuse_whole(s, generator)
     if is_recursive(s, generator.source):
@@ -355,7 +355,7 @@ def yielded(s: State, generator: v.Generator) -> v.Abstract:
     return run(s, generator, v.Record("list", (), ()), "found.append(item)")
 
 
-def expression(s: State, node: ast.GeneratorExp | ast.ListComp, items: v.Generator) -> v.Generator:
+def expression(s: LoweringState, node: ast.GeneratorExp | ast.ListComp, items: v.Generator) -> v.Generator:
     """`(e for x in items if c)`, where what is run over is a generator."""
     cache, outer = s.context.memory.sources, s.frame.source
     if (outer, node) not in cache:

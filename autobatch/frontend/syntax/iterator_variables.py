@@ -87,11 +87,11 @@ def with_iterators_as_places(
     endless = tuple(n for n, x in globals.items() if x is itertools.count or x is itertools.cycle)
     modules = tuple(n for n, x in globals.items() if isinstance(x, types.ModuleType))
     of_itertools = tuple(n for n in modules if globals[n] is itertools)
-    return _rewritten(node, _Names(meanings, endless, of_itertools, modules), changed)
+    return _rewritten(node, _ModuleNames(meanings, endless, of_itertools, modules), changed)
 
 
 @dataclass(frozen=True)
-class _Names:
+class _ModuleNames:
     """Names of the module: those that hide Python's, those of `itertools.count` and `cycle`, those of `itertools`
     itself, and those of all modules."""
 
@@ -122,10 +122,12 @@ def _made(value: ast.expr) -> tuple[str, list[ast.expr]] | None:
 
 
 @lru_cache(maxsize=256)
-def _rewritten(node: ast.FunctionDef, names: _Names, changed: Callable[[ast.AST], tuple[str, ...]]) -> ast.FunctionDef:
+def _rewritten(
+    node: ast.FunctionDef, names: _ModuleNames, changed: Callable[[ast.AST], tuple[str, ...]]
+) -> ast.FunctionDef:
     made = copy.deepcopy(node)
     _take_apart(made)
-    text = _Text(made, names, changed)
+    text = _IteratorText(made, names, changed)
     for name, stores in list(text.iterators()):
         if all(text.is_known(read) for read in text.reads(name)):
             text.write_out(name, stores)
@@ -155,9 +157,9 @@ def _apart(statement: ast.stmt) -> list[ast.stmt]:
 
 
 @dataclass
-class _Text:
+class _IteratorText:
     function: ast.FunctionDef
-    names: _Names
+    names: _ModuleNames
     changed_by: Callable[[ast.AST], tuple[str, ...]]
     parents: dict[ast.AST, ast.AST] = field(default_factory=dict)
 

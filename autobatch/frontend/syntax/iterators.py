@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from autobatch.frontend.lowering.calls import lookup
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory.list_sites import is_dict, is_list
 from autobatch.frontend.syntax.bound_methods import READERS
 from autobatch.frontend.syntax.sources import FunctionSource, changed, is_user_function, mutated_by
@@ -30,7 +30,7 @@ Loop = ast.For | ast.While
 Function = ast.FunctionDef | ast.Lambda
 
 
-def refuse_late_reads(s: State, node: ast.Assign) -> None:
+def refuse_late_reads(s: LoweringState, node: ast.Assign) -> None:
     """Refuse `g = (x for x in xs)` where what is read of g later is not the whole sequence as it is now."""
     match node:
         case ast.Assign(targets=[ast.Name(id=name)], value=ast.Attribute() as value) if _is_reader(s, value):
@@ -43,7 +43,7 @@ def refuse_late_reads(s: State, node: ast.Assign) -> None:
                 s.refuse(f"{name} is an iterator, or a view of a dict, {why}", f"make a list of it: {name} = list(...)")
 
 
-def refuse_kept(s: State, node: ast.Assign | ast.AnnAssign | ast.NamedExpr, value: v.Abstract) -> None:
+def refuse_kept(s: LoweringState, node: ast.Assign | ast.AnnAssign | ast.NamedExpr, value: v.Abstract) -> None:
     """Refuse `g = generator(xs)` where g is not read once, and as what it would be now."""
     if not isinstance(value, v.Generator):
         return
@@ -77,7 +77,7 @@ def given_names(node: ast.AST | None) -> list[str]:
             return []
 
 
-def refuse_second_reads(s: State, function: v.Abstract, args: Sequence[ast.expr]) -> None:
+def refuse_second_reads(s: LoweringState, function: v.Abstract, args: Sequence[ast.expr]) -> None:
     """Refuse an iterator that a function of the user is called with, and reads more than once."""
     if not isinstance(function, v.LocalFunction) or any(isinstance(a, ast.Starred) for a in args):
         return
@@ -88,7 +88,7 @@ def refuse_second_reads(s: State, function: v.Abstract, args: Sequence[ast.expr]
             s.refuse(f"{name} of {function.source.name} is an iterator {why}", "pass a list: list(...)")
 
 
-def refuse_moving_views(s: State, function: v.Abstract, args: Sequence[ast.expr]) -> None:
+def refuse_moving_views(s: LoweringState, function: v.Abstract, args: Sequence[ast.expr]) -> None:
     """Refuse `f(d.items(), d)` where f changes what it is given: the view would have to show that."""
     views = [k for k, x in enumerate(args) if _shows(x)]
     if not views:
@@ -106,7 +106,7 @@ def refuse_moving_views(s: State, function: v.Abstract, args: Sequence[ast.expr]
             s.refuse(f"{source.name} may change what a view or an iterator that it is given shows", "pass list(...)")
 
 
-def _source_of(s: State, function: v.Abstract) -> FunctionSource | None:
+def _source_of(s: LoweringState, function: v.Abstract) -> FunctionSource | None:
     """The text of a function of the user."""
     match function:
         case v.LocalFunction(source=source):
@@ -131,7 +131,7 @@ def _names(node: ast.expr) -> set[str]:
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
-def is_iterator(s: State, node: ast.expr) -> bool:
+def is_iterator(s: LoweringState, node: ast.expr) -> bool:
     """Does an expression make an iterator?"""
     match node:
         case ast.GeneratorExp():
@@ -144,7 +144,7 @@ def is_iterator(s: State, node: ast.expr) -> bool:
             return False
 
 
-def _is_reader(s: State, node: ast.Attribute) -> bool:
+def _is_reader(s: LoweringState, node: ast.Attribute) -> bool:
     """Is it a method that reads a list or dict, a value, as it is now? In memory it reads what is there."""
     held = s.env.get(node.value.id) if isinstance(node.value, ast.Name) else None
     return held is not None and node.attr in READERS and (is_list(held.value) or is_dict(held.value))
@@ -160,7 +160,9 @@ def _parents(function: Function) -> dict[ast.AST, ast.AST]:
     return {child: node for node in ast.walk(function) for child in ast.iter_child_nodes(node)}
 
 
-def _misread(s: State, node: ast.stmt | ast.expr, name: str, steps: bool, also: Sequence[str] = ()) -> str | None:
+def _misread(
+    s: LoweringState, node: ast.stmt | ast.expr, name: str, steps: bool, also: Sequence[str] = ()
+) -> str | None:
     """Why the reads of a variable are not those of a sequence. `steps`: it is an iterator. `also`: what it depends on
     but its text here does not name."""
     function = s.frame.source.node
@@ -180,7 +182,7 @@ def _misread(s: State, node: ast.stmt | ast.expr, name: str, steps: bool, also: 
     return None
 
 
-def _changed_by_call(s: State, node: ast.AST) -> list[str]:
+def _changed_by_call(s: LoweringState, node: ast.AST) -> list[str]:
     """The variables whose values a function of the user may change: those that it is given, or takes from here."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         return []

@@ -18,7 +18,7 @@ from functools import lru_cache
 
 from autobatch.frontend.lowering.calls import activate, capture
 from autobatch.frontend.lowering.carrying import leaves_early
-from autobatch.frontend.lowering.state import Restart, State
+from autobatch.frontend.lowering.state import LoweringState, Restart
 from autobatch.frontend.syntax import cells
 from autobatch.frontend.syntax.sources import FunctionSource, changed, describe
 from autobatch.frontend.types import values as v
@@ -28,12 +28,12 @@ _CURE = "append to a list that the function is given, or loop over list(...)"
 _TOTAL = frozenset({"enumerate", "isinstance", "len", "range", "reversed", "zip"})
 
 
-def is_recursive(s: State, source: FunctionSource) -> bool:
+def is_recursive(s: LoweringState, source: FunctionSource) -> bool:
     """Does a generator run over itself?"""
     return (_MARK, source) in s.context.memory.sources or _calls_itself(source.node)
 
 
-def found_recursive(s: State, source: FunctionSource) -> None:
+def found_recursive(s: LoweringState, source: FunctionSource) -> None:
     """A generator runs over itself by way of others (`yield from self.left`, which is its `__iter__`)."""
     s.context.memory.sources[_MARK, source] = source
     raise Restart
@@ -54,7 +54,7 @@ def _name(call: ast.Call) -> str:
             return ""
 
 
-def listed(s: State, generator: v.Generator) -> v.Abstract:
+def listed(s: LoweringState, generator: v.Generator) -> v.Abstract:
     """The list of what a generator yields that runs over itself."""
     source, captured = generator.source, dict(generator.captured or ())
     if generator.local and generator.captured is None:
@@ -62,7 +62,7 @@ def listed(s: State, generator: v.Generator) -> v.Abstract:
     return activate(s, _written(s, source), dict(generator.arguments), captured)
 
 
-def refuse_steps(s: State, generator: v.Generator, loop: ast.For) -> None:
+def refuse_steps(s: LoweringState, generator: v.Generator, loop: ast.For) -> None:
     """Refuse a loop that could tell a generator from the list of what it yields."""
     if isinstance(loop.target, ast.Name) and loop.target.id == _ITEM:
         return  # a `yield from`: nothing happens between two turns
@@ -98,7 +98,7 @@ def _is_loud(node: ast.AST) -> bool:
 
 def _may_change(value: v.Abstract) -> bool:
     match value:
-        case v.Row() | v.Optional(value=v.Row()) | v.Record(kind="object"):
+        case v.MemoryRow() | v.Optional(value=v.MemoryRow()) | v.Record(kind="object"):
             return True
         case v.Record(items=items):
             return any(map(_may_change, items))
@@ -118,7 +118,7 @@ def _is_total(source: FunctionSource) -> bool:
     return True
 
 
-def _written(s: State, source: FunctionSource) -> FunctionSource:
+def _written(s: LoweringState, source: FunctionSource) -> FunctionSource:
     """The function that gives the list."""
     cache = s.context.memory.sources
     if ("listed", source) not in cache:

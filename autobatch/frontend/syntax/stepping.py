@@ -19,7 +19,7 @@ from typing import Any
 from autobatch.frontend.library.groups import groups
 from autobatch.frontend.lowering.access import wrap
 from autobatch.frontend.lowering.sequences import zipped
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.syntax.generators import lent, run, yielded
 from autobatch.frontend.syntax.iterators import ITERATORS
 from autobatch.frontend.types import values as v
@@ -162,7 +162,7 @@ def _numbered(start: Any, step: Any, items: Any) -> Any:
         k = k + step
 
 
-def called(s: State, held: object, args: Arguments, kwargs: Named) -> v.Abstract | None:
+def called(s: LoweringState, held: object, args: Arguments, kwargs: Named) -> v.Abstract | None:
     """What a function gives that takes its argument step by step; None for other functions, and for other arguments."""
     always = any(held is x for x in (itertools.takewhile, itertools.dropwhile, itertools.count, itertools.groupby))
     always = always or (held is itertools.repeat and len(args) == 1 and not kwargs)
@@ -180,58 +180,58 @@ def called(s: State, held: object, args: Arguments, kwargs: Named) -> v.Abstract
     return None
 
 
-def _takes(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _takes(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return lent(s, _takewhile, predicate=args[0], items=args[1])
 
 
-def _drops(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _drops(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return lent(s, _dropwhile, predicate=args[0], items=args[1])
 
 
-def _counts(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _counts(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     start = args[0] if args else kwargs.get("start", v.Static(0))
     return lent(s, _count, start=start, step=args[1] if len(args) > 1 else kwargs.get("step", v.Static(1)))
 
 
-def _repeats(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _repeats(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     if len(args) != 1 or kwargs:
         s.refuse("itertools.repeat() of a generator cannot be compiled", "make a list of it: list(...)")
     return lent(s, _repeat, item=args[0])
 
 
-def _groups(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _groups(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     key = args[1] if len(args) > 1 else kwargs.get("key", v.Static(None))
     key = wrap(s.context, _itself) if key == v.Static(None) else key
     items = yielded(s, args[0]) if isinstance(args[0], v.Generator) else args[0]
     return lent(s, groups, items=items, key=key)
 
 
-def _enumerates(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _enumerates(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     start = args[1] if len(args) > 1 else kwargs.get("start", v.Static(0))
     return lent(s, _enumerate, items=args[0], start=start)
 
 
-def _maps(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _maps(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     if len(args) == 2:
         return lent(s, _map, function=args[0], items=args[1])
     return lent(s, _map_over, function=args[0], items=_zips(s, args[1:], {}))
 
 
-def _filters(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _filters(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     if args[0] == v.Static(None):
         return lent(s, _truthy, items=args[1])
     return lent(s, _filter, function=args[0], items=args[1])
 
 
-def _chains(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _chains(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return functools.reduce(lambda a, b: lent(s, _chain, first=a, second=b), args)
 
 
-def _chains_of(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _chains_of(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return lent(s, _chain_of, parts=args[0])
 
 
-def _slices(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _slices(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     items, *bounds = args
     start, stop, step = [v.Static(0), *bounds, v.Static(1)] if len(bounds) == 1 else [*bounds, v.Static(1)][:3]
     start = v.Static(0) if start == v.Static(None) else start
@@ -241,7 +241,7 @@ def _slices(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     return lent(s, _islice, items=items, start=start, stop=stop, step=step)
 
 
-def _zips(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _zips(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     given = [k for k, x in enumerate(args) if isinstance(x, v.Generator)]
     if kwargs.get("strict", v.Static(False)) != v.Static(False):
         s.refuse("zip() of a generator cannot be strict here", "make a list of it: zip(list(...), ...)")
@@ -263,15 +263,15 @@ def _zips(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
     return lent(s, _zip_between, before=zipped(s, before, False), items=items, others=zipped(s, behind, False))
 
 
-def _any(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _any(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return run(s, _generator(args[0]), v.Static(False), "if item:\n        found = True\n        break")
 
 
-def _all(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _all(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return run(s, _generator(args[0]), v.Static(True), "if not item:\n        found = False\n        break")
 
 
-def _next(s: State, args: Arguments, kwargs: Named) -> v.Abstract:
+def _next(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     items = run(s, _generator(args[0]), v.Record("list", (), ()), "found.append(item)\n    break")
     function = _first if len(args) == 1 else _first_or
     return s.call(wrap(s.context, function), [items, *args[1:]])
@@ -309,7 +309,7 @@ _WHOLE = (
     *(functools.reduce, itertools.product, itertools.combinations),
 )
 """Functions that read all of what they are given before they give anything."""
-_BY_FUNCTION: dict[Any, Callable[[State, Arguments, Named], v.Abstract]] = {
+_BY_FUNCTION: dict[Any, Callable[[LoweringState, Arguments, Named], v.Abstract]] = {
     all: _all,
     any: _any,
     enumerate: _enumerates,

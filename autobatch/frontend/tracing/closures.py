@@ -40,10 +40,10 @@ from autobatch.frontend.types.statics import (
 from autobatch.ir.core import Operand
 from autobatch.ir.template import Input
 
-Part = tuple[Any, v.Origin | None]
+Part = tuple[Any, v.FreeOrigin | None]
 
 
-class Copier:
+class ClosureCopier:
     """Copies objects with values of the program inside: `leaf` supplies an argument's leaf, `take` any operand.
     `ordered`: who gets the copies may run over dicts."""
 
@@ -54,13 +54,13 @@ class Copier:
         self.copies: dict[int, Any] = {}
         self.seen: set[int] = set()
 
-    def copy(self, held: Any, origin: v.Origin | None) -> Any:
+    def copy(self, held: Any, origin: v.FreeOrigin | None) -> Any:
         """The object with values of the program in the place of its arrays; itself if it holds none."""
         if not self.reaches_array(held, origin):
             return held
         return self.made(held, origin)
 
-    def reaches_array(self, held: Any, origin: v.Origin | None) -> bool:
+    def reaches_array(self, held: Any, origin: v.FreeOrigin | None) -> bool:
         """Is there an array of a free variable, or a leaf of an argument? Notes what is read."""
         todo, found = [(held, origin)], False
         while todo:
@@ -77,7 +77,7 @@ class Copier:
                 todo += opened
         return found
 
-    def note(self, held: Any, origin: v.Origin | None) -> None:
+    def note(self, held: Any, origin: v.FreeOrigin | None) -> None:
         if origin is None or isinstance(held, types.ModuleType | types.BuiltinFunctionType):
             return
         if container_kind(held) is not None or _is_object(held):
@@ -87,7 +87,7 @@ class Copier:
         else:
             note(self.context, origin, held)
 
-    def made(self, held: Any, origin: v.Origin | None) -> Any:
+    def made(self, held: Any, origin: v.FreeOrigin | None) -> Any:
         if isinstance(held, Input):
             return self.leaf(held)
         if origin is not None and _is_numeric(held):
@@ -123,12 +123,12 @@ class Copier:
 
 def free_values(
     function: types.FunctionType, code: types.CodeType, own: bool = True
-) -> Iterator[tuple[str, Any, v.Origin]]:
+) -> Iterator[tuple[str, Any, v.FreeOrigin]]:
     """The free variables that some code of a function reads, with their values; `own`: those of the closure too."""
     if own:
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             try:
-                yield name, cell.cell_contents, v.Origin(function, name)
+                yield name, cell.cell_contents, v.FreeOrigin(function, name)
             except ValueError:
                 continue  # not set yet
     todo, names = [code], dict[str, None]()
@@ -138,19 +138,19 @@ def free_values(
         todo += [c for c in inner.co_consts if isinstance(c, types.CodeType)]
     for name in names:
         if name in function.__globals__:
-            yield name, function.__globals__[name], v.Origin(function, name)
+            yield name, function.__globals__[name], v.FreeOrigin(function, name)
 
 
 def _defaults(function: types.FunctionType) -> Iterator[Part]:
     for k, value in enumerate(function.__defaults__ or ()):
-        yield value, v.Origin(function, "__defaults__", (("item", k),))
+        yield value, v.FreeOrigin(function, "__defaults__", (("item", k),))
 
 
-def _parts(held: Any, origin: v.Origin | None) -> Iterator[Part]:
+def _parts(held: Any, origin: v.FreeOrigin | None) -> Iterator[Part]:
     """What an object holds, with the way there."""
 
-    def at(*steps: tuple[str, Any]) -> v.Origin | None:
-        return functools.reduce(v.Origin.child, steps, origin) if origin is not None else None
+    def at(*steps: tuple[str, Any]) -> v.FreeOrigin | None:
+        return functools.reduce(v.FreeOrigin.child, steps, origin) if origin is not None else None
 
     match held:
         case types.FunctionType():

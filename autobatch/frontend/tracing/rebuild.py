@@ -14,12 +14,14 @@ from collections.abc import Callable
 from typing import Any
 
 from autobatch.frontend.lowering.access import enclosing_value
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.types import values as v
 from autobatch.ir.types import Ref
 
 
-def rebuild_function(s: State, function: v.LocalFunction, python: Callable[[v.Abstract], Any]) -> Callable[..., Any]:
+def rebuild_function(
+    s: LoweringState, function: v.LocalFunction, python: Callable[[v.Abstract], Any]
+) -> Callable[..., Any]:
     """A Python function with the text of a local one; `python` gives what its captured variables are."""
     s.context.traced.add((function.source.span, s.span))
     captured = dict(function.captured or ())
@@ -45,7 +47,7 @@ def rebuild_function(s: State, function: v.LocalFunction, python: Callable[[v.Ab
 class _Loads(ast.NodeTransformer):
     """Replaces `t.label`, where t is an object of the examples, by a variable that holds the field."""
 
-    def __init__(self, s: State, objects: dict[str, v.Leaf]) -> None:
+    def __init__(self, s: LoweringState, objects: dict[str, v.Leaf]) -> None:
         self.state, self.objects = s, objects
         self.found: dict[str, v.Abstract] = {}
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from autobatch.frontend.library.numpy_arrays import marked, of_call
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.tracing.tracing import trace
 from autobatch.frontend.types import values as v
 from autobatch.ir import jax_compat
@@ -53,7 +53,7 @@ def alike_for_all(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-class Hole(NamedTuple):
+class LiteralHole(NamedTuple):
     """Where the literal of a call stands: as it is written, or `converted` to the dtype."""
 
     number: int
@@ -71,10 +71,10 @@ class Recipe(NamedTuple):
     inputs: tuple[Value, ...]
     body: tuple[Apply, ...]
     result: Operand
-    holes: tuple[tuple[Literal, Hole], ...] = ()
+    holes: tuple[tuple[Literal, LiteralHole], ...] = ()
 
 
-def trace_numbers(s: State, function: Callable[..., Any], args: Sequence[v.Abstract]) -> v.Abstract:
+def trace_numbers(s: LoweringState, function: Callable[..., Any], args: Sequence[v.Abstract]) -> v.Abstract:
     """As `tracing.trace`, for functions of ours and of `operator`, which outlive the lowering. Raises Untraceable."""
     operands = [_operand(a) for a in args]
     if any(x is None for x in operands):
@@ -98,7 +98,7 @@ def _key(function: Callable[..., Any], operands: Sequence[Any], used: Sequence[V
 
 
 def _written(
-    s: State,
+    s: LoweringState,
     function: Callable[..., Any],
     args: Sequence[v.Abstract],
     recipe: Recipe,
@@ -121,7 +121,7 @@ def _written(
 
 
 def _recorded(
-    s: State, function: Callable[..., Any], args: Sequence[v.Abstract], key: Any, used: Sequence[Value]
+    s: LoweringState, function: Callable[..., Any], args: Sequence[v.Abstract], key: Any, used: Sequence[Value]
 ) -> v.Abstract:
     """Trace, and keep what that has emitted, where it is nothing but arithmetic on the operands."""
     before, constants = len(s.block.body), len(s.context.constants)
@@ -130,7 +130,7 @@ def _recorded(
     return result
 
 
-def _recipe(s: State, used: Sequence[Value], result: v.Abstract, before: int, constants: int) -> Recipe | None:
+def _recipe(s: LoweringState, used: Sequence[Value], result: v.Abstract, before: int, constants: int) -> Recipe | None:
     """What has been emitted since then, where it is nothing but arithmetic on the operands."""
     body = tuple(i for i in s.block.body[before:] if isinstance(i, Apply))
     known = {*used, *(r for i in body for r in i.results)}
@@ -143,7 +143,7 @@ def _recipe(s: State, used: Sequence[Value], result: v.Abstract, before: int, co
 
 
 def _general(
-    s: State,
+    s: LoweringState,
     function: Callable[..., Any],
     args: Sequence[v.Abstract],
     operands: Sequence[Operand | Number | None],
@@ -171,14 +171,14 @@ def _general(
     return _keep(key, found)
 
 
-def _hole(x: Literal, markers: Sequence[Number]) -> Hole | None:
+def _hole(x: Literal, markers: Sequence[Number]) -> LiteralHole | None:
     """Where a literal is a marker, which and how."""
     assert isinstance(x.type, Array)
     for k, marker in enumerate(markers):
         if type(x.value) is type(marker) and x.value == marker:
-            return Hole(k, x.type, False)
+            return LiteralHole(k, x.type, False)
         if x.type.dtype.startswith("float") and x.value == _converted(marker, x.type):
-            return Hole(k, x.type, True)
+            return LiteralHole(k, x.type, True)
     return None
 
 

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from autobatch.frontend.lowering.numbers import operand_of, traced
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.types import values as v
 from autobatch.ir.ops import own
 from autobatch.ir.types import BOOL
@@ -45,7 +45,7 @@ def _is_other(first: Any, number: Any) -> Any:
     return (first == FINE) | (first % MOST != number)
 
 
-def _failing(s: State, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]) -> v.Abstract:
+def _failing(s: LoweringState, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]) -> v.Abstract:
     first, number, *told = args
     kind, message, *span = (x.value for x in told if isinstance(x, v.Static))
     fine = operand_of(s, traced(s, _is_other, first, number))

@@ -22,9 +22,9 @@ from autobatch.errors import SourceError
 from autobatch.frontend.library.numpy_arrays import marked, of_call
 from autobatch.frontend.lowering.access import wrap
 from autobatch.frontend.lowering.key_order import run_over
-from autobatch.frontend.lowering.state import Context, State
+from autobatch.frontend.lowering.state import Context, LoweringState
 from autobatch.frontend.syntax.sources import is_user_function
-from autobatch.frontend.tracing.closures import Copier
+from autobatch.frontend.tracing.closures import ClosureCopier
 from autobatch.frontend.tracing.rebuild import rebuild_function
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import NotStored, layout_of, name_of_type
@@ -53,7 +53,9 @@ class _Traced(NamedTuple):
     shapes: Any
 
 
-def trace(s: State, fun: Callable[..., Any], args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]) -> v.Abstract:
+def trace(
+    s: LoweringState, fun: Callable[..., Any], args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]
+) -> v.Abstract:
     """The result of `fun(*args, **kwargs)`, traced. Raises Untraceable."""
     operands: list[Operand] = []
     given = to_python(s, v.Static(fun), operands.append)
@@ -80,7 +82,7 @@ def trace(s: State, fun: Callable[..., Any], args: Sequence[v.Abstract], kwargs:
     return marked(made, of_call(fun, args)) if not kwargs else made
 
 
-def _note_function(s: State, given: Any) -> None:
+def _note_function(s: LoweringState, given: Any) -> None:
     """A function of the user that is handed to JAX whole: its lines run where the call stands."""
     function = inspect.unwrap(given) if callable(given) else given
     if is_user_function(function) and not function.__module__.startswith("autobatch.frontend."):
@@ -92,7 +94,7 @@ def _note_function(s: State, given: Any) -> None:
 class _Folder:
     """Emits instructions; those whose operands are scalar literals are computed now (`x[0]` has several)."""
 
-    def __init__(self, s: State) -> None:
+    def __init__(self, s: LoweringState) -> None:
         self.state = s
         self.held: dict[Operand, Operand] = {}
 
@@ -131,7 +133,7 @@ _FOLDED = frozenset(
 
 
 def _cached(
-    s: State,
+    s: LoweringState,
     fun: Callable[..., Any],
     args: Sequence[v.Abstract],
     kwargs: dict[str, v.Abstract],
@@ -155,7 +157,7 @@ def _cached(
 
 
 def _works(
-    s: State,
+    s: LoweringState,
     fun: Callable[..., Any],
     args: Sequence[v.Abstract],
     kwargs: dict[str, v.Abstract],
@@ -171,7 +173,7 @@ def _works(
 
 
 def _run(
-    s: State,
+    s: LoweringState,
     fun: Callable[..., Any],
     args: Sequence[v.Abstract],
     kwargs: dict[str, v.Abstract],
@@ -219,7 +221,7 @@ def _plain(type: Array) -> Array:
 
 
 def _arguments(
-    s: State, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract], take: Take, sorted_keys: bool
+    s: LoweringState, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract], take: Take, sorted_keys: bool
 ) -> tuple[list[Any], dict[str, Any]]:
     """Arguments as Python objects. `sorted_keys`: JAX sorts the keys of dicts, but not of those that functions read."""
 
@@ -238,13 +240,13 @@ def _sorts_keys(function: Any, args: Sequence[v.Abstract]) -> bool:
     return type(function).__name__ == "PjitFunction"
 
 
-def to_python(s: State, value: v.Abstract, take: Take, ordered: bool = True) -> Any:
+def to_python(s: LoweringState, value: v.Abstract, take: Take, ordered: bool = True) -> Any:
     """A Python object for an abstract value; `take` supplies what stands at its leaves. `ordered`: who gets it may run
     over dicts."""
     match value:
         case v.Static(value=held):
             _note_function(s, held)
-            copier = Copier(s.context, lambda x: to_python(s, wrap(s.context, x), take), take, ordered)
+            copier = ClosureCopier(s.context, lambda x: to_python(s, wrap(s.context, x), take), take, ordered)
             return copier.copy(held, value.origin)
         case v.Leaf(operand=operand):
             return take(operand)

@@ -13,14 +13,14 @@ from typing import Any
 from autobatch.frontend.library.builtin_functions import is_instance
 from autobatch.frontend.lowering.access import wrap
 from autobatch.frontend.lowering.attributes import class_list, classes_of
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import heaps
 from autobatch.frontend.memory.making import made_by
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.statics import is_namedtuple
 from autobatch.ir.types import Ref
 
-Default = Callable[[State, v.Record], v.Abstract]
+Default = Callable[[LoweringState, v.Record], v.Abstract]
 """What a field holds where it is not given; it may read the fields before it."""
 
 
@@ -73,7 +73,9 @@ def _of_attrs(a: Any) -> Parameter:
     return Parameter(a.name, a.alias, a.init, a.kw_only, default, convert, a.validator)
 
 
-def replaced(s: State, function: Any, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]) -> v.Abstract | None:
+def replaced(
+    s: LoweringState, function: Any, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]
+) -> v.Abstract | None:
     """`dataclasses.replace(x, ...)`, `attrs.evolve(x, ...)` or `x._replace(...)` of a NamedTuple: an object built anew;
     None for other functions."""
     of_tuple = getattr(function, "__code__", None) is _REPLACE
@@ -97,14 +99,14 @@ _REPLACE = inspect.getattr_static(namedtuple("_Any", ()), "_replace").__code__
 """That of all NamedTuples."""
 
 
-def _class_of(s: State, value: v.Abstract) -> type | None:
+def _class_of(s: LoweringState, value: v.Abstract) -> type | None:
     """The class of an object, where it is known."""
     match value:
         case v.Static(value=held):
             return type(held)
         case v.Record(kind="object" | "namedtuple", cls=cls):
             return cls
-        case v.Row():
+        case v.MemoryRow():
             return heaps.class_of(s, value)
         case v.Leaf(operand=operand) if isinstance(operand.type, Ref) and len(classes_of(s, value)) == 1:
             return class_list(s, operand.type)[min(classes_of(s, value))].cls
@@ -112,7 +114,7 @@ def _class_of(s: State, value: v.Abstract) -> type | None:
             return None
 
 
-def validate(s: State, made: v.Record, name: str, validator: Any) -> None:
+def validate(s: LoweringState, made: v.Record, name: str, validator: Any) -> None:
     """What a validator of attrs checks when an object is built."""
     kind = type(validator).__name__
     value = made.get(name)

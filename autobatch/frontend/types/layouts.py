@@ -182,7 +182,7 @@ def _layout_of(value: v.Abstract, shared: frozenset[Value] | None, seen: dict[in
             return MethodLayout(method, bound, name)
         case v.Choice(alternatives=alternatives):
             return ChoiceLayout(many(alternatives))
-        case v.Row(heap=heap, null=null):
+        case v.MemoryRow(heap=heap, null=null):
             return RowLayout(heap, null)
         case v.Unset(name):
             return UnsetLayout(name)
@@ -228,7 +228,7 @@ def _leaves(value: v.Abstract, shared: frozenset[Value] | None, seen: set[int]) 
 def _parts_of(value: v.Abstract) -> tuple[Operand | v.Abstract, ...]:
     """The operands and values that a value is put together from."""
     match value:
-        case v.Leaf(operand=operand) | v.Row(operand=operand):
+        case v.Leaf(operand=operand) | v.MemoryRow(operand=operand):
             return (operand,)
         case v.Optional(value=inner, missing=missing):
             return (inner, missing)
@@ -323,7 +323,7 @@ def _rebuild(layout: Layout, operands: Iterator[Operand], made: list[v.Abstract]
             index = next(operands)
             return v.Choice(index, many(alternatives))
         case RowLayout(heap=heap, null=null):
-            return v.Row(next(operands), heap, null)
+            return v.MemoryRow(next(operands), heap, null)
         case UnsetLayout(name=name):
             return v.Unset(name)
         case AliasLayout(position=position):
@@ -389,7 +389,7 @@ def type_name(value: v.Abstract) -> str:
             return "array" if array else "tuple" if is_tuple else "list"
         case v.Lazy(is_tuple=is_tuple):
             return "tuple" if is_tuple else "list"
-        case v.Row(heap=heap):
+        case v.MemoryRow(heap=heap):
             return heap.name
         case v.Choice(alternatives=alternatives):
             return " or ".join(dict.fromkeys(map(type_name, alternatives)))

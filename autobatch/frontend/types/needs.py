@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import leaves
 from autobatch.frontend.types.statics import inputs
@@ -27,14 +27,14 @@ class Needed(Exception):
         super().__init__(numbers)
 
 
-def decided(s: State, operand: Operand) -> bool:
+def decided(s: LoweringState, operand: Operand) -> bool:
     """The truth of a shared bool. It is needed, but lowering goes on with it: one attempt finds all of these."""
     assert isinstance(operand, Value)
     s.context.memory.needed.add(s.context.shared.index(operand))
     return bool(s.context.integers[operand])
 
 
-def need(s: State, *values: v.Abstract) -> None:
+def need(s: LoweringState, *values: v.Abstract) -> None:
     """Raise `Needed` where these values would be known if shared integers were; else there is nothing to be done."""
     operands = [x for value in values for x in leaves(value)]
     for value in values:
@@ -43,7 +43,7 @@ def need(s: State, *values: v.Abstract) -> None:
     _need(s, s.context.decided_by(operands) & s.context.integers.keys())
 
 
-def need_of_trace(s: State, used: Iterable[Operand], works: Callable[[Mapping[Operand, int]], bool]) -> Known:
+def need_of_trace(s: LoweringState, used: Iterable[Operand], works: Callable[[Mapping[Operand, int]], bool]) -> Known:
     """The integers among `used` that a function has to know, so that JAX can trace it; nothing where that would not
     help. `works` says whether it can be traced with some of them known. They are needed, but lowering goes on with
     them; where an operand is computed from integers, `Needed` is raised."""
@@ -62,6 +62,6 @@ def need_of_trace(s: State, used: Iterable[Operand], works: Callable[[Mapping[Op
     return given
 
 
-def _need(s: State, found: Iterable[Value]) -> None:
+def _need(s: LoweringState, found: Iterable[Value]) -> None:
     if found:
         raise Needed(frozenset(s.context.shared.index(x) for x in found))

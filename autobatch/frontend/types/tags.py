@@ -9,7 +9,7 @@ from typing import Any
 from autobatch.frontend.lowering.access import wrap
 from autobatch.frontend.lowering.numbers import tag
 from autobatch.frontend.lowering.selection import select
-from autobatch.frontend.lowering.state import State
+from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import vocabulary_of
 from autobatch.ir.core import Operand
@@ -17,7 +17,7 @@ from autobatch.ir.ops import own
 from autobatch.ir.types import BOOL, INT, Tag
 
 
-def tag_equal(s: State, operand: Operand, other: v.Abstract) -> Operand:
+def tag_equal(s: LoweringState, operand: Operand, other: v.Abstract) -> Operand:
     """Is a tag this string or enum member, or equal to another tag?"""
     assert isinstance(operand.type, Tag)
     if isinstance(other, v.Leaf):
@@ -67,7 +67,7 @@ def _enums(root: type[enum.Enum]) -> Iterator[type[enum.Enum]]:
         yield from _enums(cls)
 
 
-def tag_attribute(s: State, operand: Operand, name: str) -> v.Abstract:
+def tag_attribute(s: LoweringState, operand: Operand, name: str) -> v.Abstract:
     """`member.name`, `member.value` or another attribute that each member has; a method of a string."""
     assert isinstance(operand.type, Tag)
     cls = enum_class(operand.type)

@@ -37,13 +37,13 @@ from autobatch.frontend.types.layouts import (
     static_type,
 )
 from autobatch.frontend.types.statics import same_static
-from autobatch.ir.types import MADE, Array, List, Made, Ref, Type
+from autobatch.ir.types import MADE, Array, BuiltObject, List, Ref, Type
 
 if TYPE_CHECKING:
-    from autobatch.frontend.lowering.state import State
+    from autobatch.frontend.lowering.state import LoweringState
 
 
-class Conflict(Exception):
+class LayoutConflict(Exception):
     """Two layouts have nothing in common; the message says what differs. `cls`: they would have if objects of this
     class had memory."""
 
@@ -52,12 +52,12 @@ class Conflict(Exception):
         self.cls = cls
 
 
-def refuse_alternatives(s: State, value: v.Choice) -> NoReturn:
+def refuse_alternatives(s: LoweringState, value: v.Choice) -> NoReturn:
     """Something picked from values of different types stands where one type is needed."""
     try:
         reduce(unify, map(layout_of, value.alternatives))
         differ = "they are functions"
-    except Conflict as conflict:
+    except LayoutConflict as conflict:
         differ = str(conflict)
     s.refuse(
         f"what is picked here may have different types: {differ}",
@@ -176,17 +176,17 @@ def _unify(a: Layout, b: Layout) -> Layout:
             _one_memory(x.whole, y.whole)
             return RowLayout(x.whole, a.null or b.null)
         case (RowLayout(heap=x), RowLayout(heap=y)) if x.whole.differ_in_copies(y.whole):
-            raise Conflict(
+            raise LayoutConflict(
                 "a list of the examples and one that is changed here, or compared by `is`: copy the first one"
             )
         case (RowLayout(heap=heap), other) | (other, RowLayout(heap=heap)):
-            raise Conflict(f"{describe(a)} and {describe(b)}", None if heap.in_segments else _object_class(other))
+            raise LayoutConflict(f"{describe(a)} and {describe(b)}", None if heap.in_segments else _object_class(other))
         case _ if (is_object(a) and is_object(b)) or MADE in (leaf_type(a), leaf_type(b)):
             return _unify_objects(a, b)
         case (RecordLayout(), RecordLayout()):
             return _unify_records(a, b)
         case (HeldLayout(), RecordLayout()) | (RecordLayout(), HeldLayout()):
-            raise Conflict(f"{describe(a)} and {describe(b)}")
+            raise LayoutConflict(f"{describe(a)} and {describe(b)}")
         case (ListingLayout(elem=x, array=m), ListingLayout(elem=y, array=n)) if m == n:
             return ListingLayout(unify(x, y), m, a.is_tuple and b.is_tuple)
         case (RecordLayout(kind="list", items=items), ListingLayout(elem=x)):
@@ -215,7 +215,7 @@ def _unify(a: Layout, b: Layout) -> Layout:
     for one, other in ((x, y), (y, x)):
         if isinstance(one, LeafLayout) and isinstance(one.type, List) and _is_list_layout(other):
             return _unify(ListingLayout(LeafLayout(one.type.elem)), other)
-    raise Conflict(f"{describe(a)} and {describe(b)}")
+    raise LayoutConflict(f"{describe(a)} and {describe(b)}")
 
 
 def _one_memory(a: Heap, b: Heap) -> None:
@@ -271,7 +271,7 @@ def optional(layout: Layout) -> Layout:
     type = leaf_type(layout)
     if isinstance(layout, RowLayout):
         return RowLayout(layout.heap, True)
-    if isinstance(type, Ref | List | Made):
+    if isinstance(type, Ref | List | BuiltObject):
         return LeafLayout(type, numpy=is_numpy(layout))
     return layout if isinstance(layout, OptionalLayout) and not layout.unset else OptionalLayout(layout)
 
@@ -280,7 +280,7 @@ def is_object(layout: Layout) -> bool:
     """An object of a class: of the examples, or made in the function."""
     if isinstance(layout, RecordLayout):
         return layout.kind in ("object", "namedtuple")
-    return isinstance(leaf_type(layout), Ref | Made)
+    return isinstance(leaf_type(layout), Ref | BuiltObject)
 
 
 def _unify_objects(a: Layout, b: Layout) -> Layout:
@@ -293,7 +293,7 @@ def _unify_objects(a: Layout, b: Layout) -> Layout:
         return LeafLayout(x)
     if all(is_object(k) or isinstance(k, RecordLayout) for k in (a, b)):
         return LeafLayout(MADE)
-    raise Conflict(f"{describe(a)} and {describe(b)}")
+    raise LayoutConflict(f"{describe(a)} and {describe(b)}")
 
 
 def constant(key: v.Abstract) -> v.Abstract:
@@ -356,7 +356,7 @@ def _unify_tables(a: Layout, b: Layout) -> Layout:
     """Dicts of different keys, which are lists of any length then."""
     x, y = _as_table_layout(a), _as_table_layout(b)
     if (x.cls, x.keys) != (y.cls, y.keys):
-        raise Conflict(f"{describe(a)} and {describe(b)}")
+        raise LayoutConflict(f"{describe(a)} and {describe(b)}")
     items = []
     for one, other in zip(x.items, y.items, strict=True):
         both = [k for k in (one, other) if not (isinstance(k, RecordLayout) and not k.items)]
@@ -382,7 +382,7 @@ def _unify_records(a: RecordLayout, b: RecordLayout) -> Layout:
     kinds = {a.kind, b.kind}
     if kinds <= {"dict", "table"} and ("table" in kinds or set(a.keys) != set(b.keys)):
         if _are_other_records(a, b):
-            raise Conflict(f"{describe(a)} and {describe(b)}")
+            raise LayoutConflict(f"{describe(a)} and {describe(b)}")
         return _unify_tables(a, b)
     if a.kind == b.kind == "dict" and a.keys != b.keys and set(a.keys) == set(b.keys):
         position = dict(zip(b.keys, b.items, strict=True))
@@ -392,7 +392,7 @@ def _unify_records(a: RecordLayout, b: RecordLayout) -> Layout:
     if a.kind == b.kind == "tuple" and bool(a.items) != bool(b.items):  # it grows: other lengths are a conflict
         return ListingLayout(_unify_all((*a.items, *b.items)), is_tuple=True)
     if (a.kind, a.keys, a.cls, a.treedef) != (b.kind, b.keys, b.cls, b.treedef):
-        raise Conflict(f"{describe(a)} and {describe(b)}")
+        raise LayoutConflict(f"{describe(a)} and {describe(b)}")
     return replace(a, items=tuple(_unify(x, y) for x, y in zip(a.items, b.items, strict=True)))
 
 
@@ -427,7 +427,7 @@ def _unify_types(a: Type, b: Type) -> Type:
         return join_arrays(a, b)
     if isinstance(a, List) and isinstance(b, List):
         return List(_unify_types(a.elem, b.elem))
-    raise Conflict(f"{a} and {b}")
+    raise LayoutConflict(f"{a} and {b}")
 
 
 def join_arrays(a: Array, b: Array) -> Array:
@@ -439,7 +439,7 @@ def join_arrays(a: Array, b: Array) -> Array:
             return array
     if a.dtype == b.dtype and a.shape == b.shape:
         return Array(a.dtype, a.shape)
-    raise Conflict(f"{a} and {b}")
+    raise LayoutConflict(f"{a} and {b}")
 
 
 def is_python_number(type: Array) -> bool:

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 
 @record
-class Origin:
+class FreeOrigin:
     """Where a free value was read: `owner` is the function, `name` the variable, `path` the way from there."""
 
     owner: Any
     name: str
     path: tuple[Any, ...] = ()
 
-    def child(self, key: Any) -> Origin:
-        return Origin(self.owner, self.name, (*self.path, key))
+    def child(self, key: Any) -> FreeOrigin:
+        return FreeOrigin(self.owner, self.name, (*self.path, key))
 
 
 @record
@@ -42,7 +42,7 @@ class Static:
     """A Python object known while compiling. It may hold `Input` leaves (shared parameters)."""
 
     value: Any
-    origin: Origin | None = field(default=None, compare=False)
+    origin: FreeOrigin | None = field(default=None, compare=False)
 
     def __eq__(self, other: object) -> bool:
         return same_constant(self.value, other.value) if isinstance(other, Static) else NotImplemented
@@ -115,7 +115,7 @@ class Lazy:
     length: Abstract
     item: Callable[[Any, Abstract], Abstract]
     live: Callable[[Any], Abstract] | None = None
-    dicts: tuple[Row, ...] = ()
+    dicts: tuple[MemoryRow, ...] = ()
     is_tuple: bool = False
     is_list: bool = False
 
@@ -159,7 +159,7 @@ class Choice:
 
 
 @record
-class Row:
+class MemoryRow:
     """An object of the memory that each example has for itself: its row there (`heap.py`), below zero where it is None.
     `null`: may it be? `classes`: those that it may have, as positions in the memory's; None: any of them."""
 
@@ -177,12 +177,12 @@ class Unset:
 
 
 Abstract = (
-    Static | Leaf | Optional | Record | Listing | Lazy | Generator | LocalFunction | Method | Choice | Row | Unset
+    Static | Leaf | Optional | Record | Listing | Lazy | Generator | LocalFunction | Method | Choice | MemoryRow | Unset
 )
 
 
 @record
-class Bound:
+class BoundVariable:
     """A variable: its value and where it was assigned."""
 
     value: Abstract

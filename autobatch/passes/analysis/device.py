@@ -17,7 +17,7 @@ from typing import assert_never
 from autobatch.data.returned import element_type
 from autobatch.ir.core import Apply, Call, For, If, Instruction, Literal, Map, Module, Operand, Region, Value, While
 from autobatch.ir.ops import INHERENT
-from autobatch.ir.types import Array, Made
+from autobatch.ir.types import Array, BuiltObject
 from autobatch.passes.analysis.structure import decided
 
 
@@ -31,7 +31,7 @@ def device_values(
     position, as `structure.analyse` has them. `left`: values that are left to the device."""
     known = frozenset(module.shared[k] for k in numbers)
     told = known | decided(module, known)
-    found = _Found(module, told)
+    found = _DeviceValues(module, told)
     found.add(x for x in module.shared if x not in told)
     found.add(left)
     found.add(a for k, a in enumerate(module.functions[0].region.args) if k in traced)
@@ -59,7 +59,7 @@ def deciding(instruction: Instruction) -> Sequence[Operand]:
 
 def depending_on(module: Module, values: Iterable[Value]) -> frozenset[Value]:
     """What is computed from some values, and what they decide."""
-    found = _Found(module, frozenset(), inherent=False)
+    found = _DeviceValues(module, frozenset(), inherent=False)
     found.add(values)
     while found.changed:
         found.changed = False
@@ -68,7 +68,7 @@ def depending_on(module: Module, values: Iterable[Value]) -> frozenset[Value]:
     return frozenset(found.values)
 
 
-class _Found:
+class _DeviceValues:
     """`inherent`: are random keys and objects that are made among them?"""
 
     def __init__(self, module: Module, told: frozenset[Value], inherent: bool = True) -> None:
@@ -95,7 +95,11 @@ class _Found:
         for instruction in region.body:
             if self.inherent:
                 made = isinstance(instruction, Apply) and instruction.op.name in INHERENT
-                self.add(r for r in instruction.results if made or _is_key(r) or isinstance(element_type(r.type), Made))
+                self.add(
+                    r
+                    for r in instruction.results
+                    if made or _is_key(r) or isinstance(element_type(r.type), BuiltObject)
+                )
             self.instruction(instruction)
 
     def instruction(self, instruction: Instruction) -> None:

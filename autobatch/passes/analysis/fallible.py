@@ -30,9 +30,9 @@ from autobatch.passes.analysis.single_characters import all_single
 
 def fallible_reads(module: Module, schema: Schema) -> frozenset[Value]:
     """The results of operations that are kept for their results alone, and that an example may fail in."""
-    found = _Found(module, schema)
+    found = _FallibleReads(module, schema)
     for function in module.functions:
-        found.region(function.region, _Known())
+        found.region(function.region, _KnownHere())
     return frozenset(found.fallible)
 
 
@@ -53,7 +53,7 @@ def lacking(load: Apply, schema: Schema) -> tuple[str, ...]:
 
 
 @dataclass
-class _Known:
+class _KnownHere:
     """What holds at a point of the program: objects and lists that are not None, classes that objects do not have."""
 
     there: set[Value] = field(default_factory=set)
@@ -61,14 +61,14 @@ class _Known:
     fitting: set[Any] = field(default_factory=set)
     """Functions of strings with their operands that have results."""
 
-    def copy(self) -> _Known:
-        return _Known(set(self.there), dict(self.excluded), set(self.fitting))
+    def copy(self) -> _KnownHere:
+        return _KnownHere(set(self.there), dict(self.excluded), set(self.fitting))
 
     def exclude(self, x: Value, names: frozenset[str]) -> None:
         self.excluded[x] = self.excluded.get(x, frozenset()) | names
 
 
-class _Found:
+class _FallibleReads:
     def __init__(self, module: Module, schema: Schema) -> None:
         self.schema = schema
         self.fallible: list[Value] = []
@@ -81,7 +81,7 @@ class _Found:
                 if isinstance(instruction, For | Map):
                     self.counts[instruction.body.args[0]] = instruction.count
 
-    def region(self, region: Region, known: _Known) -> None:
+    def region(self, region: Region, known: _KnownHere) -> None:
         """`known` learns what holds at the end of the region."""
         for instruction in region.body:
             match instruction:
@@ -101,13 +101,13 @@ class _Found:
                 case _:
                     pass
 
-    def rename(self, old: Value, new: Value, known: _Known) -> None:
+    def rename(self, old: Value, new: Value, known: _KnownHere) -> None:
         if old in known.there:
             known.there.add(new)
         if old in known.excluded:
             known.excluded[new] = known.excluded[old]
 
-    def branch(self, branch: If, known: _Known) -> None:
+    def branch(self, branch: If, known: _KnownHere) -> None:
         ends = []
         for arm, truth in ((branch.then, True), (branch.orelse, False)):
             inner = known.copy()
@@ -120,7 +120,7 @@ class _Found:
 
     # ---- one operation
 
-    def apply(self, instruction: Apply, known: _Known) -> None:
+    def apply(self, instruction: Apply, known: _KnownHere) -> None:
         op = instruction.op
         if op.name == "check":
             self.assume(instruction.operands[0], True, known)
@@ -138,7 +138,7 @@ class _Found:
             if self.gives_objects(instruction):
                 known.there.add(instruction.results[0])
 
-    def read_fails(self, read: Apply, known: _Known) -> bool:
+    def read_fails(self, read: Apply, known: _KnownHere) -> bool:
         op, xs = read.op, read.operands
         match op.name:
             case "load" | "load_is_none":
@@ -156,7 +156,7 @@ class _Found:
             case _:
                 return False
 
-    def text_fails(self, text: Apply, known: _Known) -> bool:
+    def text_fails(self, text: Apply, known: _KnownHere) -> bool:
         function, args, xs = text.op["function"], text.op["args"], text.operands
         numbers = [isinstance(x.type, Array) for x in xs]
         if not may_fail(function, args, numbers) or (function, args, xs) in known.fitting:
@@ -168,7 +168,7 @@ class _Found:
             return not (isinstance(counted, Apply) and _counts(counted, text))
         return True
 
-    def may_be_none(self, xs: Operand, known: _Known) -> bool:
+    def may_be_none(self, xs: Operand, known: _KnownHere) -> bool:
         assert isinstance(xs.type, List)
         return xs.type.store is not None and xs not in known.there
 
@@ -195,7 +195,7 @@ class _Found:
 
     # ---- what a condition says
 
-    def assume(self, condition: Operand, truth: bool, known: _Known) -> None:
+    def assume(self, condition: Operand, truth: bool, known: _KnownHere) -> None:
         if not isinstance(condition, Value) or condition not in self.definition:
             return
         match self.definition[condition]:
@@ -219,7 +219,7 @@ class _Found:
                         self.assume(c, side, known)
                         self.assume(arm.results[k], truth, known)
 
-    def assume_class(self, x: Value, names: frozenset[str], truth: bool, known: _Known) -> None:
+    def assume_class(self, x: Value, names: frozenset[str], truth: bool, known: _KnownHere) -> None:
         assert isinstance(x.type, Ref)
         if not truth:
             known.exclude(x, names)

@@ -32,11 +32,11 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.host_ops import never_fails
 from autobatch.ir.ops import INHERENT, Op, about
-from autobatch.ir.types import Array, List, Made
+from autobatch.ir.types import Array, BuiltObject, List
 
 
 @dataclass
-class Structure:
+class StructureFacts:
     """Facts about the values of a module.
 
     `host`: computable there; `direct`: without waiting for the result of a call. `on_host` and `on_device`: needed
@@ -76,7 +76,9 @@ def is_host_only(op: Op) -> bool:
     return not op.is_jax and about(op).host and not is_load(op)
 
 
-def analyse(module: Module, traced: frozenset[int] = frozenset(), numbers: frozenset[int] = frozenset()) -> Structure:
+def analyse(
+    module: Module, traced: frozenset[int] = frozenset(), numbers: frozenset[int] = frozenset()
+) -> StructureFacts:
     """Both facts, by fixpoint over the functions of the module. `traced` are parameters of the entry whose values the
     host will not know: arrays that an outer `jax.jit` traces. `numbers` are shared values, by position, that the host
     may be told: Python integers of the call. It asks for what decides structure (`n`, or `n > 0`), and a plan is for
@@ -106,7 +108,7 @@ class _Analysis:
         self, module: Module, traced: frozenset[int], numbers: frozenset[Value], columns: frozenset[Value]
     ) -> None:
         self.module, self.traced, self.numbers, self.columns = module, traced, numbers, columns
-        self.facts = Structure()
+        self.facts = StructureFacts()
         self.functions = {f.name: f for f in module.functions}
         self.sites: dict[str, list[Call]] = defaultdict(list)
         self.definition: dict[Value, tuple[Instruction, int]] = {}
@@ -121,7 +123,7 @@ class _Analysis:
                 if isinstance(instruction, Map):
                     self.turns.update(instruction.body.args)
 
-    def run(self) -> Structure:
+    def run(self) -> StructureFacts:
         self.find_uniform()
         self.find_host()
         self.find_needs()
@@ -173,7 +175,7 @@ class _Analysis:
         """What the host has to know for it to know a value; None where that is not enough."""
         if value in self.turns or value in numbers:
             return ()
-        if isinstance(element_type(value.type), Made):
+        if isinstance(element_type(value.type), BuiltObject):
             return None  # known when everything has run
         if isinstance(value.type, Array) and value.type.dtype.startswith("key<"):
             return None  # random bits are made on the device, from raw key data that the host never reads
@@ -237,7 +239,7 @@ class _Analysis:
 
     def is_numeric(self, operand: Operand) -> bool:
         """Does this result leave as pointers (to device numbers, made objects), not as what the host computed?"""
-        return isinstance(element_type(operand.type), Array | Made)
+        return isinstance(element_type(operand.type), Array | BuiltObject)
 
     def need(self, operand: Operand, *, device: bool) -> None:
         """Note that `operand` is needed; a small host value that the device needs is needed on the host too."""

@@ -25,7 +25,7 @@ from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Literal
 from autobatch.ir.elementwise import FINITE_DERIVATIVE, INFINITE, is_infinite, stays_finite
-from autobatch.ir.leaf import Rule
+from autobatch.ir.leaf import DerivativeRule
 from autobatch.ir.masked import cut, is_masked
 from autobatch.ir.ops import Op, of_derivatives
 from autobatch.ir.system import (
@@ -42,8 +42,8 @@ from autobatch.ir.system import (
     Gather,
     Given,
     PathSum,
-    Reader,
     RowRead,
+    RowReader,
     Scatter,
     Selected,
     Shared,
@@ -69,14 +69,14 @@ from autobatch.passes.autodiff.rules import (
     row_rule,
     rule_of,
 )
-from autobatch.passes.schedule.fission import Order, Schedule, mirror
+from autobatch.passes.schedule.fission import RowOrder, Schedule, mirror
 from autobatch.passes.schedule.row_reads import lookups, reads_rows, rows_alone
 from autobatch.passes.schedule.sink import sink_into_loops
 from autobatch.source import NOWHERE, Span
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowCotangents:
     """Rows of a shared input that were read, in place of its cotangent: what `of` has read. Output `cotangent` of the
     adjoint is that of what was read; `indices` are outputs too, or the same for all."""
 
@@ -100,7 +100,7 @@ class Adjoint:
     shared: tuple[int, ...]
     columns: tuple[str, ...]
     given: tuple[int, ...]
-    rows: Mapping[int, tuple[Rows, ...]]
+    rows: Mapping[int, tuple[RowCotangents, ...]]
     constants: tuple[Any, ...]
 
 
@@ -131,14 +131,14 @@ class _Adjoint:
         self.lookups = lookups(schedule)
         made = [r for e in self.system.equations for r in results(e)]
         self.ids = count(1 + max((r.id for r in made), default=-1))
-        self.home: dict[Variable, Order] = dict(schedule.home)
+        self.home: dict[Variable, RowOrder] = dict(schedule.home)
         self.equations: list[Equation] = []
         self.is_used = True
         """Is all used that the operation gives whose contributions are added now?"""
         self.known: dict[Any, tuple[Variable, ...]] = {}
         self.contributions: dict[Variable, list[Variable]] = defaultdict(list)
         self.rows: dict[Variable, list[RowRead]] = defaultdict(list)
-        self.readers: dict[Variable, list[tuple[int | None, Reader]]] = defaultdict(list)
+        self.readers: dict[Variable, list[tuple[int | None, RowReader]]] = defaultdict(list)
         self.loop_of = {
             r: n.index for n in schedule.recurrences() for t in n.tasks for e in t.equations for r in results(e)
         }
@@ -165,14 +165,14 @@ class _Adjoint:
 
     # ---- building equations
 
-    def fresh(self, type: Array, space: Space | None, order: Order | None) -> Variable:
+    def fresh(self, type: Array, space: Space | None, order: RowOrder | None) -> Variable:
         variable = Variable(next(self.ids), type, space)
         if space is not None:
             assert order is not None and order.space == space
             self.home[variable] = order
         return variable
 
-    def key(self, op: Op, operands: Sequence[Atom], order: Order | None) -> Any:
+    def key(self, op: Op, operands: Sequence[Atom], order: RowOrder | None) -> Any:
         try:
             hash(found := (op, tuple(operands), order))
         except TypeError:
@@ -185,7 +185,7 @@ class _Adjoint:
             self.known.setdefault(key, equation.results)
 
     def emit(
-        self, types: Sequence[Array], op: Op, operands: Sequence[Atom], order: Order | None, span: Span
+        self, types: Sequence[Array], op: Op, operands: Sequence[Atom], order: RowOrder | None, span: Span
     ) -> tuple[Variable, ...]:
         """The results of an operation: on the rows of `order` where it reads any, once where it does not. What is known
         already, of the primal too, is not computed again."""
@@ -205,7 +205,7 @@ class _Adjoint:
         """Of a contribution all is used where all is of the operation that it comes of."""
         return frozenset(range(len(made))) if self.is_used else frozenset()
 
-    def paste(self, closed: Any, operands: Sequence[Atom], order: Order | None, span: Span) -> list[Atom]:
+    def paste(self, closed: Any, operands: Sequence[Atom], order: RowOrder | None, span: Span) -> list[Atom]:
         """The results of a traced function of one row."""
         return imported(closed, operands, self.constants, lambda t, op, xs: self.emit(t, op, xs, order, span))
 
@@ -237,17 +237,17 @@ class _Adjoint:
             case Taken(reader=reader) if reader.cotangent in self.active:
                 self.follow(equation, reader)
             case Follow(source=source, equation=read, member=member, factor=factor):
-                self.read_by(source, Reader(read, member, self.cotangent[equation.result], factor), equation.result)
+                self.read_by(source, RowReader(read, member, self.cotangent[equation.result], factor), equation.result)
             case Gather(result=result) if result in self.lookups:
                 pass  # what reads it adds to the cotangent of its source
             case Gather() | Fold() | PathSum():
                 self.gather(equation)
             case Spread(source=source):
-                self.read_by(source, Reader(equation, 0, self.cotangent[equation.result]), equation.result)
+                self.read_by(source, RowReader(equation, 0, self.cotangent[equation.result]), equation.result)
             case _:
                 pass
 
-    def compute(self, equation: Compute, held: Sequence[Variable | None], order: Order | None) -> None:
+    def compute(self, equation: Compute, held: Sequence[Variable | None], order: RowOrder | None) -> None:
         """The contributions of an operation, for the cotangents of its results (None: it has none)."""
         self.is_used = not any(equation.unused())
         if equation.op.name in ("masked", "blocks") and self.is_cut(equation):
@@ -276,7 +276,9 @@ class _Adjoint:
             if k not in rows:
                 self.contract(equation, held, k)
 
-    def pulled(self, rule: Rule, operands: Sequence[Atom], order: Order | None, span: Span) -> Sequence[Atom]:
+    def pulled(
+        self, rule: DerivativeRule, operands: Sequence[Atom], order: RowOrder | None, span: Span
+    ) -> Sequence[Atom]:
         """The cotangents of operands of one operation on its rows."""
         if not is_masked(rule.op):
             return self.paste(row_rule(rule, span), operands, order, span)
@@ -310,7 +312,7 @@ class _Adjoint:
         wrt: Sequence[int],
         found: Sequence[Atom],
         cotangents: Sequence[Variable],
-        order: Order | None,
+        order: RowOrder | None,
     ) -> Sequence[Atom]:
         """Contributions of rows to the cotangents of operands: none of rows that have failed."""
         if not self.is_cut(equation):
@@ -402,7 +404,7 @@ class _Adjoint:
             if reader.cotangent in self.active:
                 self.follow(equation, reader)
 
-    def follow(self, equation: Collect | Taken, reader: Reader) -> None:
+    def follow(self, equation: Collect | Taken, reader: RowReader) -> None:
         like, total = self.cotangent[reader.cotangent], self.cotangent[equation.result]
         made = self.fresh(like.type, like.space, self.home.get(like))
         read, member, factor = reader.equation, reader.member, reader.factor
@@ -426,9 +428,11 @@ class _Adjoint:
             )
         for member, source in enumerate(_sources(equation)):
             if source in self.active and source not in _sources(equation)[:member]:
-                self.read_by(source, Reader(equation, member, self.cotangent[equation.result], factor), equation.result)
+                self.read_by(
+                    source, RowReader(equation, member, self.cotangent[equation.result], factor), equation.result
+                )
 
-    def read_by(self, source: Variable, reader: Reader, result: Variable) -> None:
+    def read_by(self, source: Variable, reader: RowReader, result: Variable) -> None:
         """Note a reader: those in the loop that makes the source apart from those behind it."""
         if isinstance(reader.equation, Fold) and reader.equation.kind == PLACED:
             cotangent = self.cotangent[source]
@@ -445,7 +449,7 @@ class _Adjoint:
         """The equations of a cotangent: the sum of what has been contributed to it."""
         parts = list(self.contributions[variable])
         order = self.home.get(variable)
-        grouped: dict[int | None, list[Reader]] = defaultdict(list)
+        grouped: dict[int | None, list[RowReader]] = defaultdict(list)
         for loop, reader in self.readers[variable]:
             grouped[loop].append(reader)
         if not parts and not grouped and not self.rows[variable]:
@@ -466,18 +470,20 @@ class _Adjoint:
         assert total is not None
         same[cotangent] = total
 
-    def scattered(self, rows: tuple[RowRead, ...], into: Variable | None, type: Array, order: Order | None) -> Variable:
+    def scattered(
+        self, rows: tuple[RowRead, ...], into: Variable | None, type: Array, order: RowOrder | None
+    ) -> Variable:
         made = self.fresh(type, None if order is None else order.space, order)
         self.equations.append(Scatter(made, rows, into, rows[0].of.span))
         return made
 
-    def added(self, a: Variable, b: Variable, order: Order | None) -> Variable:
+    def added(self, a: Variable, b: Variable, order: RowOrder | None) -> Variable:
         closed, _ = jax_compat.trace(lambda a, b: a + b, a.type, b.type)
         (found,) = self.paste(closed, [a, b], order, NOWHERE)
         assert isinstance(found, Variable)
         return found
 
-    def conform(self, x: Variable, type: Array, order: Order | None) -> Variable:
+    def conform(self, x: Variable, type: Array, order: RowOrder | None) -> Variable:
         """A contribution in the type and order of the cotangent."""
         if x.type == type and self.home.get(x) == order:
             return x
@@ -525,7 +531,7 @@ class _Adjoint:
             tuple(self.constants),
         )
 
-    def rows_of(self, row: RowRead, outputs: list[Variable]) -> Rows:
+    def rows_of(self, row: RowRead, outputs: list[Variable]) -> RowCotangents:
         """What was read of a table, by outputs that are added for it: all in the order of what was read."""
         order = self.home.get(row.of.results[0])
         numbers: list[int | Literal] = []
@@ -534,7 +540,7 @@ class _Adjoint:
                 outputs.append(x if x.space is None else self.conform(x, jax_compat.cotangent_type(x.type), order))
             numbers.append(len(outputs) - 1 if isinstance(x, Variable) else x)
         outputs.append(self.conform(row.cotangent, row.cotangent.type, order))
-        return Rows(row.of, len(outputs) - 1, tuple(numbers))
+        return RowCotangents(row.of, len(outputs) - 1, tuple(numbers))
 
 
 def _space(x: Atom) -> Space | None:

@@ -21,7 +21,6 @@ import networkx as nx
 from autobatch.ir import jax_compat
 from autobatch.ir.elementwise import CHEAP, MOVING
 from autobatch.ir.system import (
-    Column,
     Compute,
     Constant,
     Data,
@@ -29,6 +28,7 @@ from autobatch.ir.system import (
     Fold,
     Gather,
     Given,
+    HostColumn,
     PathSum,
     Selected,
     Shared,
@@ -37,7 +37,7 @@ from autobatch.ir.system import (
     reads,
     results,
 )
-from autobatch.passes.schedule.fission import Recurrence, Schedule, Stage
+from autobatch.passes.schedule.fission import Recurrence, Schedule, ScheduleStage
 from autobatch.passes.schedule.requests import gather_layout
 
 Policy = Literal["save_dots", "save_all", "recompute"]
@@ -94,7 +94,7 @@ class _Primal:
     maker: Mapping[Variable, Equation]
     buffered: frozenset[Variable]
     root: Schedule
-    steps: Mapping[int, Stage | Recurrence]
+    steps: Mapping[int, ScheduleStage | Recurrence]
     policy: Policy
 
     def read_by(self, variable: Variable) -> Sequence[Variable]:
@@ -150,7 +150,7 @@ def _bytes(variable: Variable) -> int:
 def _saved(variable: Variable, equation: Equation, policy: Policy) -> bool:
     """Does an adjoint get this value rather than compute it?"""
     match equation:
-        case Shared() | Constant() | Column() | Data():
+        case Shared() | Constant() | HostColumn() | Data():
             return False
         case Given():
             return True
@@ -166,5 +166,5 @@ def _saved(variable: Variable, equation: Equation, policy: Policy) -> bool:
             return True
 
 
-def _equations(step: Stage | Recurrence) -> Iterable[Equation]:
-    return step.equations if isinstance(step, Stage) else (e for t in step.tasks for e in t.equations)
+def _equations(step: ScheduleStage | Recurrence) -> Iterable[Equation]:
+    return step.equations if isinstance(step, ScheduleStage) else (e for t in step.tasks for e in t.equations)

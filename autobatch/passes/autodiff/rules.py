@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import Apply, Literal, Operand, Value
-from autobatch.ir.leaf import Rule
+from autobatch.ir.leaf import DerivativeRule
 from autobatch.ir.masked import derives_loop, holds_loop, is_masked
 from autobatch.ir.ops import Op, of_derivatives, own
 from autobatch.ir.system import Atom, Compute, Contract, Variable
@@ -31,7 +31,7 @@ def has_derivative(type: Array) -> bool:
     return bool(jnp.issubdtype(jax_compat.device_dtype(type), jnp.inexact))
 
 
-def rule_of(equation: Compute, cotangents: Sequence[bool], wrt: Sequence[int]) -> Rule:
+def rule_of(equation: Compute, cotangents: Sequence[bool], wrt: Sequence[int]) -> DerivativeRule:
     """The rule for some operands of an equation, when these results of it have cotangents."""
     types: list[Array] = []
     numbers: list[Any] = []
@@ -40,7 +40,7 @@ def rule_of(equation: Compute, cotangents: Sequence[bool], wrt: Sequence[int]) -
         types.append(x.type)
         numbers.append(x.value if isinstance(x, Literal) and x.constant < 0 else None)
     results = tuple(r.type for r in equation.results)
-    return Rule(equation.op, tuple(types), tuple(numbers), results, tuple(cotangents), tuple(wrt))
+    return DerivativeRule(equation.op, tuple(types), tuple(numbers), results, tuple(cotangents), tuple(wrt))
 
 
 def as_operation(equation: Contract, result: Variable) -> Compute:
@@ -54,7 +54,7 @@ def as_operation(equation: Contract, result: Variable) -> Compute:
     return Compute((result,), op, (*given, *cotangents), equation.space, equation.span, used)
 
 
-def as_pullback(rule: Rule, span: Span) -> Op:
+def as_pullback(rule: DerivativeRule, span: Span) -> Op:
     """A rule as an operation on what it is given and the cotangents.
 
     A loop of masked code is differentiated in reverse once: the derivative of its derivative is refused."""
@@ -76,10 +76,10 @@ def inner_pullback(op: Op) -> Op:
     types = tuple(a.type for a in region.args)
     of = own("masked", region=region, sites=())
     number = tuple(r.type for r in region.results)
-    return as_pullback(Rule(of, types, (None,) * len(types), number, (True,), op["wrt"]), NOWHERE)
+    return as_pullback(DerivativeRule(of, types, (None,) * len(types), number, (True,), op["wrt"]), NOWHERE)
 
 
-def row_rule(rule: Rule, span: Span) -> Any:
+def row_rule(rule: DerivativeRule, span: Span) -> Any:
     """The rule on one row, as a closed jaxpr: operands that are no numbers, then cotangents -> cotangents of `wrt`.
 
     A loop that computed numbers end has none, unless what holds it has a rule of its own (`jax.custom_vjp`)."""
@@ -100,12 +100,12 @@ def row_rule(rule: Rule, span: Span) -> Any:
 
 
 @lru_cache(maxsize=4096)
-def _row_rule(rule: Rule, x64: bool) -> Any:
+def _row_rule(rule: DerivativeRule, x64: bool) -> Any:
     """`x64`: the width of Python's numbers, which types do not tell."""
     return _trace(rule)
 
 
-def _trace(rule: Rule) -> Any:
+def _trace(rule: DerivativeRule) -> Any:
     given = [t for t, number in zip(rule.operands, rule.numbers, strict=True) if number is None]
     cotangents = [jax_compat.cotangent_type(t) for t, has in zip(rule.results, rule.cotangents, strict=True) if has]
 

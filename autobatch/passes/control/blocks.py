@@ -48,7 +48,7 @@ from autobatch.source import Span
 
 
 @dataclass(frozen=True)
-class Lowered:
+class LoweredBlocks:
     """A program, and what its operation reads: arguments of the call by position, or operands of the module."""
 
     program: BlockProgram
@@ -59,7 +59,7 @@ class Lowered:
         return tuple(given[x] if isinstance(x, int) else x for x in self.operands)
 
 
-def to_blocks(module: Module, entry: str, forced: Span, fresh: Fresh) -> Lowered:
+def to_blocks(module: Module, entry: str, forced: Span, fresh: Fresh) -> LoweredBlocks:
     """The function `entry` of a module and all that it calls, as one program. Raises UnsupportedError where one of them
     does more than arithmetic."""
     return _Lowering(module, entry, forced, fresh).run()
@@ -92,14 +92,14 @@ class _Join:
 
 
 @dataclass(frozen=True)
-class _Test:
+class _YieldTest:
     """What a region yields decides what goes on."""
 
     then: _Draft
     orelse: _Draft
 
 
-_Goal = _Tail | _Join | _Test
+_Goal = _Tail | _Join | _YieldTest
 
 
 class _Lowering:
@@ -114,7 +114,7 @@ class _Lowering:
         self.failures: list[Site] = []
         self.entries = {f.name: self.draft(f.name) for f in self.functions}
 
-    def run(self) -> Lowered:
+    def run(self) -> LoweredBlocks:
         for function in self.functions:
             self.check_types(function)
             draft = self.start(self.entries[function.name])
@@ -134,7 +134,7 @@ class _Lowering:
             tuple(f.name for f in self.functions),
             whole,
         )
-        return Lowered(with_saved_registers(program), (*moving, *self.captured))
+        return LoweredBlocks(with_saved_registers(program), (*moving, *self.captured))
 
     def check_types(self, function: Function) -> None:
         for x in (*function.region.args, *function.region.results):
@@ -272,7 +272,7 @@ class _Lowering:
             case _Join(registers=into, target=target):
                 draft.moves += [Move(r, x) for r, x in zip(into, found, strict=True)]
                 draft.end = Jump(target.number)
-            case _Test(then=then, orelse=orelse):
+            case _YieldTest(then=then, orelse=orelse):
                 draft.end = _branch(found[0], then, orelse)
             case _:
                 assert_never(goal)
@@ -318,7 +318,7 @@ class _Lowering:
         head, turn, behind = (self.draft(draft.name) for _ in range(3))
         held = loop.condition.args
         self.finish(draft, loop.init, _Join(held, head))
-        self.region(self.start(head), loop.condition.body, loop.condition.results, _Test(turn, behind))
+        self.region(self.start(head), loop.condition.body, loop.condition.results, _YieldTest(turn, behind))
         turn.takes += [Move(a, x) for a, x in zip(loop.body.args, held, strict=True)]
         self.region(self.start(turn), loop.body.body, loop.body.results, _Join(held, head))
         behind.takes += [Move(r, x) for r, x in zip(loop.results, held, strict=True)]

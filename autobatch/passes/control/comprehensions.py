@@ -33,7 +33,7 @@ _START: dict[str, Any] = {"sum": 0, "prod": 1, "any": False, "all": True}
 
 
 @dataclass(frozen=True)
-class Reduced:
+class ReducedComprehension:
     """`loop` stands for the comprehension, and `behind` for its reductions, which are `gone`."""
 
     loop: For
@@ -44,7 +44,7 @@ class Reduced:
 
 def as_loop(
     comprehension: Map, rest: Sequence[Instruction], results: Sequence[Operand], fresh: Fresh
-) -> Reduced | None:
+) -> ReducedComprehension | None:
     """The loop for a comprehension whose lists are only reduced by the instructions `rest` behind it; None where they
     are read in another way. `results` are what the region yields."""
     lists = set(comprehension.results)
@@ -82,7 +82,7 @@ class _Reducing:
             zip(comprehension.results, comprehension.body.results[comprehension.filtered :], strict=True)
         )
 
-    def run(self, rest: Sequence[Instruction]) -> Reduced:
+    def run(self, rest: Sequence[Instruction]) -> ReducedComprehension:
         of = self.of
         turn = of.body.args[0]
         some = self.fresh.value(BOOL)
@@ -108,7 +108,7 @@ class _Reducing:
             if r.op.name == "reduce" and r.op["kind"] in EMPTY and not _is_checked(r, rest)
         )
         gone = frozenset(n for n, i in enumerate(rest) if any(i is r for r in self.reductions))
-        return Reduced(loop, tuple(before), checks, gone)
+        return ReducedComprehension(loop, tuple(before), checks, gone)
 
     def start(self, reduction: Apply, before: list[Apply]) -> Operand:
         """What a reduction gives where there are no elements; `max` and `min` give nothing that is read."""

@@ -48,7 +48,7 @@ LATE = "RuntimeError"
 """What a loop fails with that has more turns than it may."""
 
 
-class Body(NamedTuple):
+class CheckedBody(NamedTuple):
     """Instructions that have no checks, what they yield, and their status: None where they cannot fail."""
 
     made: list[Instruction]
@@ -78,7 +78,7 @@ class Failing:
 
     def body(
         self, instructions: Sequence[Instruction], results: Sequence[Operand], before: tuple[Operand, ...]
-    ) -> Body:
+    ) -> CheckedBody:
         """What `results` are after some instructions, and the status of these. `before`: what must be 0 for a loop to
         run. What stands behind a failure, and is not finite everywhere, is behind a branch."""
         made: list[Instruction] = []
@@ -97,7 +97,7 @@ class Failing:
                 return self.behind(instructions[k:], results, before, status, made)
             found = self.instruction(instruction, made, before if status is None else (*before, status))
             status = self.earliest(status, found, made)
-        return Body(made, tuple(results), self.checked(checks, status, made))
+        return CheckedBody(made, tuple(results), self.checked(checks, status, made))
 
     def checked(self, checks: Sequence[Apply], status: Operand | None, made: list[Instruction]) -> Operand | None:
         """The status after some checks, of which the first that fails tells."""
@@ -119,7 +119,7 @@ class Failing:
         before: tuple[Operand, ...],
         status: Operand,
         made: list[Instruction],
-    ) -> Body:
+    ) -> CheckedBody:
         """The rest of a block, which rows run that have not failed."""
         defined = {r for i in rest for r in i.results}
         live = [x for x in dict.fromkeys(results) if isinstance(x, Value) and x in defined]
@@ -133,7 +133,7 @@ class Failing:
         made.append(If((*names.values(), later), self.statuses.is_fine(status, made), then, orelse))
         if inner.status is not None:
             whole = self.statuses.first(status, later, made)
-        return Body(made, tuple(substitute(x, names) for x in results), whole)
+        return CheckedBody(made, tuple(substitute(x, names) for x in results), whole)
 
     def instruction(
         self, instruction: Instruction, made: list[Instruction], before: tuple[Operand, ...]

@@ -20,7 +20,7 @@ from autobatch.ir.core import Apply, Instruction, Literal, Module, Operand, Regi
 from autobatch.ir.ops import own
 from autobatch.ir.rewrite import Fresh, with_regions
 from autobatch.ir.types import BOOL, Array
-from autobatch.passes.analysis.structure import Structure, decided
+from autobatch.passes.analysis.structure import StructureFacts, decided
 from autobatch.passes.control.turn_bounds import is_bounds
 from autobatch.source import Span
 
@@ -85,7 +85,7 @@ def _no_constant(array: Any) -> Literal:
     raise AssertionError("a comparison with a number holds no array")
 
 
-def keep_known_bounds(module: Module, find: Callable[[], Structure], numbers: frozenset[int]) -> Module:
+def keep_known_bounds(module: Module, find: Callable[[], StructureFacts], numbers: frozenset[int]) -> Module:
     """The module without the checks of indices that only the device computes; the same module when there is none.
     `find` are the facts of the module, asked for where there is a check; `numbers` are shared integers, by position,
     that the host may be told."""

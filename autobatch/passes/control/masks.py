@@ -240,7 +240,7 @@ def take_gradients(
     return close_gradients(module, masker.closed), masker.obstacles
 
 
-class _Test(NamedTuple):
+class _ArmTest(NamedTuple):
     """An arm of a branch that structure decides."""
 
     condition: Operand
@@ -370,7 +370,7 @@ class _Masker:
         def is_outside(x: Operand) -> bool:
             return isinstance(x, Literal) or x not in defined
 
-        def clean(region: Region, tests: tuple[_Test, ...]) -> Region:
+        def clean(region: Region, tests: tuple[_ArmTest, ...]) -> Region:
             body: list[Instruction] = []
             for i in region.body:
                 if self.is_harmless(i) and all(map(is_outside, (*operands(i), *(t.condition for t in tests)))):
@@ -379,10 +379,10 @@ class _Masker:
                 else:
                     body.append(inner(i, tests))
                     if _is_check(i) and not self.on_device(operands(i)[0]):
-                        tests = (*tests, _Test(operands(i)[0], True))
+                        tests = (*tests, _ArmTest(operands(i)[0], True))
             return replace(region, body=tuple(body))
 
-        def inner(i: Instruction, tests: tuple[_Test, ...]) -> Instruction:
+        def inner(i: Instruction, tests: tuple[_ArmTest, ...]) -> Instruction:
             if isinstance(i, If):
                 then, orelse = (
                     clean(r, (*tests, *says(i.condition, t))) for r, t in ((i.then, True), (i.orelse, False))
@@ -393,15 +393,15 @@ class _Masker:
                 return replace(i, condition=test, body=clean(i.body, (*tests, *says(test.results[0], True))))
             return with_regions(i, partial(clean, tests=tests))
 
-        def says(condition: Operand, truth: bool) -> Iterator[_Test]:
+        def says(condition: Operand, truth: bool) -> Iterator[_ArmTest]:
             if isinstance(condition, Value) and not self.on_device(condition):
-                yield _Test(condition, truth)
+                yield _ArmTest(condition, truth)
             else:
-                yield from (_Test(*t) for t in implied(condition, truth, self.made, self.device))
+                yield from (_ArmTest(*t) for t in implied(condition, truth, self.made, self.device))
 
         return front, inner(instruction, ())
 
-    def behind(self, read: Instruction, tests: Sequence[_Test]) -> Instruction:
+    def behind(self, read: Instruction, tests: Sequence[_ArmTest]) -> Instruction:
         """A read in the arms of tests; something else where they do not hold."""
         made = read
         for test in reversed(tests):

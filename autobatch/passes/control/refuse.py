@@ -21,8 +21,8 @@ from autobatch.ir.core import (
     regions,
     walk,
 )
-from autobatch.ir.types import List, Made, Ref, Tag, Type
-from autobatch.passes.analysis.structure import Structure
+from autobatch.ir.types import BuiltObject, List, Ref, Tag, Type
+from autobatch.passes.analysis.structure import StructureFacts
 from autobatch.source import Span
 
 CURE = (
@@ -41,7 +41,7 @@ _AS_BATCH = "pass {name} in a Batch, which brings its plan along (f.pack), or ca
 
 def refuse_numeric_control(
     module: Module,
-    facts: Structure,
+    facts: StructureFacts,
     traced: Mapping[int, str],
     batched: Mapping[int, str],
     obstacles: Mapping[Span, tuple[str, Span]],
@@ -95,7 +95,7 @@ def refuse_numeric_control(
                     pass
 
 
-def refuse_wide_constants(module: Module, facts: Structure) -> None:
+def refuse_wide_constants(module: Module, facts: StructureFacts) -> None:
     """Raise UnsupportedError for an int that the device cannot hold, where it computes with it or returns it."""
     if jax.config.read("jax_enable_x64"):
         return
@@ -137,7 +137,7 @@ class _Check:
     def __init__(
         self,
         module: Module,
-        facts: Structure,
+        facts: StructureFacts,
         traced: Mapping[int, str],
         batched: Mapping[int, str],
         obstacles: Mapping[Span, tuple[str, Span]],
@@ -215,7 +215,7 @@ def refuse_made_strings(module: Module) -> None:
 def _holds_string(type: Type) -> bool:
     while isinstance(type, List):
         type = type.elem
-    return isinstance(type, Tag | Made)
+    return isinstance(type, Tag | BuiltObject)
 
 
 def _flows(module: Module) -> dict[Value, list[Operand]]:

@@ -44,7 +44,7 @@ from autobatch.ir.rewrite import Fresh, copy_region, free_values, with_regions
 from autobatch.ir.types import BOOL, Array
 from autobatch.passes.control.implied import definitions, implied
 from autobatch.passes.control.statuses import FINE
-from autobatch.passes.control.total import HELD, Failed, Status, Total
+from autobatch.passes.control.total import HELD, Status, Total, UnstatedFailure
 from autobatch.passes.simplify.inline import call_graph
 from autobatch.source import Span
 
@@ -197,7 +197,7 @@ class _Speculation:
                     body += front
                     whole = replace(whole, then=arms[0], orelse=arms[1])
                     self.total.changed = True
-                except Failed as failed:
+                except UnstatedFailure as failed:
                     self.obstacles.setdefault(whole.span, (failed.what, failed.span))
             body.append(whole)
         return replace(region, body=tuple(body))
@@ -210,19 +210,21 @@ class _Speculation:
                 i = arm.body[k]
                 for inner in (i, *(j for r in regions(i) for j in walk(r))):
                     if self.waits(inner):
-                        raise Failed("a loop that computed numbers end is in it", inner.span)
+                        raise UnstatedFailure("a loop that computed numbers end is in it", inner.span)
                     if isinstance(inner, Call):
                         self.refuse_call(inner, tests)
                     if isinstance(inner, Apply) and not self.can_be_checked(inner):
-                        raise Failed("what may fail in it is not known ahead", inner.span)
+                        raise UnstatedFailure("what may fail in it is not known ahead", inner.span)
 
     def refuse_call(self, call: Call, tests: Sequence[Value]) -> None:
         """`tests`: what the host knows of rows that come to this call."""
         if call.callee in self.endless:
-            raise Failed(f"{call.callee} is called in it, which holds a loop that computed numbers end", call.span)
+            raise UnstatedFailure(
+                f"{call.callee} is called in it, which holds a loop that computed numbers end", call.span
+            )
         callee = self.module.function(call.callee) if call.callee in self.graph else None
         if callee is not None and all(isinstance(a.type, Array) for a in callee.region.args):
-            raise Failed(f"{call.callee} is called in it, which calls itself", call.span)
+            raise UnstatedFailure(f"{call.callee} is called in it, which calls itself", call.span)
         objects = [x for x in call.operands if not isinstance(x.type, Array)]
         if (
             call.callee in self.circles[self.owner.name]
@@ -230,12 +232,14 @@ class _Speculation:
             and all(x in self.owner.region.args for x in objects)
             and not (call.callee == self.owner.name and self.counts(call, tests))
         ):
-            raise Failed(f"{call.callee} is called in it with the same objects: numbers alone end that", call.span)
+            raise UnstatedFailure(
+                f"{call.callee} is called in it with the same objects: numbers alone end that", call.span
+            )
         reached = {call.callee} | (nx.descendants(self.graph, call.callee) if call.callee in self.graph else set())
         for name in sorted(reached & self.graph.nodes):
             for i in walk(self.module.function(name).region):
                 if isinstance(i, Apply) and not self.can_be_checked(i):
-                    raise Failed(f"{name} is called in it, and what may fail there is not known ahead", i.span)
+                    raise UnstatedFailure(f"{name} is called in it, and what may fail there is not known ahead", i.span)
 
     def counts(self, call: Call, tests: Sequence[Value]) -> bool:
         """Does a function call itself with other values of what tests of structure read? They end it."""

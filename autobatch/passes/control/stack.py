@@ -23,8 +23,8 @@ from autobatch.ir.core import Apply, Call, If, Instruction, Map, Module, Region,
 from autobatch.ir.ops import of_control
 from autobatch.ir.rewrite import Fresh, calls, with_regions
 from autobatch.ir.types import Array
-from autobatch.passes.analysis.structure import Structure
-from autobatch.passes.control.blocks import Lowered, to_blocks
+from autobatch.passes.analysis.structure import StructureFacts
+from autobatch.passes.control.blocks import LoweredBlocks, to_blocks
 from autobatch.passes.control.outline import outline_calls
 from autobatch.passes.simplify.inline import call_graph, recursive_functions
 from autobatch.source import Span
@@ -51,7 +51,7 @@ class Repeats(Exception):
 def use_stack(
     module: Module,
     functions: Module,
-    facts: Structure,
+    facts: StructureFacts,
     limits: Limits,
     cached: frozenset[Span] = frozenset(),
     alone: bool = False,
@@ -104,7 +104,7 @@ def _numeric_functions(module: Module, graph: nx.DiGraph[str]) -> frozenset[str]
     return frozenset(f.name for f in module.functions) - others - above
 
 
-def _numeric_control(functions: Module, facts: Structure) -> Iterator[tuple[str, Instruction]]:
+def _numeric_control(functions: Module, facts: StructureFacts) -> Iterator[tuple[str, Instruction]]:
     """Control that the host cannot decide, and the function that it stands in."""
     for function in functions.functions:
         for instruction in walk(function.region):
@@ -138,7 +138,7 @@ class _Replacing:
     def __init__(self, module: Module, wanted: dict[str, Span], limits: Limits) -> None:
         self.module, self.wanted, self.limits = module, wanted, limits
         self.fresh = Fresh(module)
-        self.made: dict[str, Lowered] = {}
+        self.made: dict[str, LoweredBlocks] = {}
 
     def run(self) -> Module:
         kept = [f for f in self.module.functions if f.name not in self.wanted]
@@ -164,7 +164,7 @@ class _Replacing:
         operands = lowered.arguments(instruction.operands)
         return Apply((*instruction.results, status), op, operands, instruction.span)
 
-    def lowered(self, name: str) -> Lowered:
+    def lowered(self, name: str) -> LoweredBlocks:
         if name not in self.made:
             self.made[name] = to_blocks(self.module, name, self.wanted[name], self.fresh)
         return self.made[name]

@@ -47,7 +47,7 @@ HELD = "#status"
 """The kind of a check of a status that is made already: it is not zero where something has failed."""
 
 
-class Failed(Exception):
+class UnstatedFailure(Exception):
     """Something that may fail in a way that no status says."""
 
     def __init__(self, what: str, span: Span) -> None:
@@ -68,7 +68,7 @@ class Status:
 
 
 @dataclass
-class Body:
+class TotalBody:
     made: list[Instruction] = field(default_factory=list)
     results: tuple[Operand, ...] = ()
     status: Status = field(default_factory=Status)
@@ -100,7 +100,7 @@ class Total:
 
     # ---- blocks
 
-    def body(self, instructions: Sequence[Instruction], results: Sequence[Operand]) -> Body:
+    def body(self, instructions: Sequence[Instruction], results: Sequence[Operand]) -> TotalBody:
         """What `results` are after some instructions. What stands behind something that the host may know to have
         failed is behind a branch."""
         made: list[Instruction] = []
@@ -111,19 +111,19 @@ class Total:
             rest = instructions[k + 1 :]
             if status.of_host != before and rest:
                 return self.behind(rest, results, status, made)
-        return Body(made, tuple(results), status)
+        return TotalBody(made, tuple(results), status)
 
     def behind(
         self, rest: Sequence[Instruction], results: Sequence[Operand], status: Status, made: list[Instruction]
-    ) -> Body:
+    ) -> TotalBody:
         defined = {r for i in rest for r in i.results}
         live = [x for x in dict.fromkeys(results) if isinstance(x, Value) and x in defined]
         inner = self.body(rest, live)
         names = dict(zip(live, self.like(live), strict=True))
         later = self.guarded(status.of_host, inner, tuple(names.values()), made)
-        return Body(made, tuple(substitute(x, names) for x in results), self.both(status, later, made))
+        return TotalBody(made, tuple(substitute(x, names) for x in results), self.both(status, later, made))
 
-    def guarded(self, known: Operand, inner: Body, results: tuple[Value, ...], made: list[Instruction]) -> Status:
+    def guarded(self, known: Operand, inner: TotalBody, results: tuple[Value, ...], made: list[Instruction]) -> Status:
         """Add a block that runs where the host knows of no failure; its status."""
         held = self.held(inner.status)
         blanks = tuple(self.fresh.value(x.type) for x in inner.results)
@@ -223,7 +223,7 @@ class Total:
             return Status()
         checks = ReadChecks(self.fresh, self.schema)
         if not checks.read(apply):
-            raise Failed("this may fail", apply.span)
+            raise UnstatedFailure("this may fail", apply.span)
         status = Status()
         for i in checks.made:
             status = self.both(status, self.instruction_behind(i, status, made), made)
@@ -231,7 +231,7 @@ class Total:
             made.append(apply)
             return status
         inside = self.fresh.like(apply.results)
-        self.guarded(status.of_host, Body([replace(apply, results=inside)], inside), apply.results, made)
+        self.guarded(status.of_host, TotalBody([replace(apply, results=inside)], inside), apply.results, made)
         return status
 
     def instruction_behind(self, i: Instruction, status: Status, made: list[Instruction]) -> Status:
@@ -239,7 +239,7 @@ class Total:
         if status.is_fine or (isinstance(i, Apply) and i.op.name in ("check", "not", "and", "ge", "lt", "neg")):
             return self.instruction(i, made)
         inside = self.fresh.like(i.results)
-        self.guarded(status.of_host, Body([replace(i, results=inside)], inside), i.results, made)
+        self.guarded(status.of_host, TotalBody([replace(i, results=inside)], inside), i.results, made)
         return Status()
 
     def branch(self, branch: If, made: list[Instruction]) -> Status:
@@ -304,7 +304,7 @@ class Total:
     def kept(
         self,
         known: Operand,
-        inner: Body,
+        inner: TotalBody,
         results: tuple[Value, ...],
         others: Sequence[Operand],
         made: list[Instruction],
@@ -320,7 +320,7 @@ class Total:
         """A loop over structure; behind a failure it ends."""
         test = self.body(loop.condition.body, loop.condition.results)
         if not test.status.is_fine:
-            raise Failed("what can fail stands in the test of this loop", loop.span)
+            raise UnstatedFailure("what can fail stands in the test of this loop", loop.span)
         turn = self.body(loop.body.body, loop.body.results)
         if turn.status.is_fine:
             made.append(replace(loop, body=replace(loop.body, body=tuple(turn.made))))

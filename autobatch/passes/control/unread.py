@@ -19,11 +19,11 @@ from autobatch.ir.core import Apply, Instruction, Literal, Module, Region, Value
 from autobatch.ir.ops import Op, own
 from autobatch.ir.rewrite import Fresh, with_regions
 from autobatch.ir.types import BOOL
-from autobatch.passes.analysis.structure import Structure
+from autobatch.passes.analysis.structure import StructureFacts
 from autobatch.passes.control.read_checks import ReadChecks
 
 
-def check_unread(module: Module, facts: Structure, fallible: frozenset[Value], schema: Schema) -> Module:
+def check_unread(module: Module, facts: StructureFacts, fallible: frozenset[Value], schema: Schema) -> Module:
     """The module with a check behind each of the `fallible` reads that nobody needs; the same module when there is
     none."""
     needed = facts.on_host | facts.on_device | facts.numbers
@@ -33,7 +33,7 @@ def check_unread(module: Module, facts: Structure, fallible: frozenset[Value], s
 
 
 class _Checker:
-    def __init__(self, module: Module, facts: Structure, unread: frozenset[Value], schema: Schema) -> None:
+    def __init__(self, module: Module, facts: StructureFacts, unread: frozenset[Value], schema: Schema) -> None:
         self.facts, self.unread = facts, unread
         self.checks = ReadChecks(Fresh(module), schema)
 

@@ -35,7 +35,7 @@ from autobatch.ir.core import (
     walk,
 )
 from autobatch.ir.types import Array, List
-from autobatch.passes.analysis.structure import Structure
+from autobatch.passes.analysis.structure import StructureFacts
 
 COMPARED = {"lt": (0, 1, False), "le": (0, 1, True), "gt": (1, 0, False), "ge": (1, 0, True)}
 """Of a comparison: which operand is the smaller one, which is the larger one, and whether they may be equal."""
@@ -44,16 +44,16 @@ OF_THE_ROW = frozenset(("make", "adopt", "pack_list"))
 """Operations that name the row they stand in, or pointers, so that they cannot be done ahead of it."""
 
 
-def counted(module: Module, facts: Structure, roots: Mapping[str, RegionSpec]) -> dict[str, CountedSpec]:
+def counted(module: Module, facts: StructureFacts, roots: Mapping[str, RegionSpec]) -> dict[str, CountedSpec]:
     """The functions of a module that are loops which count."""
-    found = {f.name: _Loop(f, facts, roots[f.name]).spec() for f in module.functions if f.is_loop}
+    found = {f.name: _CountedLoop(f, facts, roots[f.name]).spec() for f in module.functions if f.is_loop}
     return {name: spec for name, spec in found.items() if spec is not None}
 
 
 @dataclass
-class _Loop:
+class _CountedLoop:
     function: Function
-    facts: Structure
+    facts: StructureFacts
     root: RegionSpec
     steps: dict[int, int] = field(default_factory=dict)
     delayed: dict[int, Operand] = field(default_factory=dict)

@@ -34,32 +34,34 @@ from autobatch.ir.system import (
     PLACED,
     Atom,
     CallSite,
-    Column,
     Compute,
     Constant,
     Data,
     Equation,
     Fold,
     Gather,
+    HostColumn,
     Shared,
     Space,
     System,
     Variable,
 )
 from autobatch.ir.types import Array, List, Type
-from autobatch.passes.analysis.structure import Structure
+from autobatch.passes.analysis.structure import StructureFacts
 from autobatch.passes.analysis.unused import unused_in_module
 from autobatch.passes.frames.counted import counted
-from autobatch.passes.frames.outputs import Outputs
-from autobatch.passes.frames.provenance import Provenance, RegionRows, Source
+from autobatch.passes.frames.outputs import SystemOutputs
+from autobatch.passes.frames.provenance import PointerSource, Provenance, RegionRows
 from autobatch.passes.frames.slices import failing_slice, structural_slice
 from autobatch.source import NOWHERE, Span
 
 
-def build_system(module: Module, facts: Structure, schema: Schema) -> tuple[System, PlanSpec, dict[Variable, Value]]:
+def build_system(
+    module: Module, facts: StructureFacts, schema: Schema
+) -> tuple[System, PlanSpec, dict[Variable, Value]]:
     """The equations of a module whose loops are functions, what the planner needs to make their tables, and which value
     of the module each computed variable is."""
-    builder = _Builder(Provenance(module, facts, schema))
+    builder = _SystemBuilder(Provenance(module, facts, schema))
     system, spec = builder.build()
     values = {
         variable: value
@@ -70,13 +72,13 @@ def build_system(module: Module, facts: Structure, schema: Schema) -> tuple[Syst
     return system, spec, values
 
 
-class _Builder:
+class _SystemBuilder:
     def __init__(self, provenance: Provenance) -> None:
         self.p, self.facts = provenance, provenance.facts
         self.module, self.regions = provenance.module, provenance.regions
         self.equations: list[Equation] = []
         self.count = 0
-        self.definitions: dict[Source, tuple[Definition, Variable | None]] = {}
+        self.definitions: dict[PointerSource, tuple[Definition, Variable | None]] = {}
         self.calls: list[Call] = []
         self.unused = unused_in_module(self.module)
 
@@ -85,7 +87,7 @@ class _Builder:
             for instruction in region.region.body:
                 if isinstance(instruction, Apply):
                     self.compute(instruction, region)
-        outputs = Outputs(self)
+        outputs = SystemOutputs(self)
         outputs.entry(self.p.roots[self.module.functions[0].name])
         made = outputs.made()
         sites = self.call_sites()
@@ -129,7 +131,7 @@ class _Builder:
         self.count += 1
         return Variable(self.count - 1, type, space, hint)
 
-    def source(self, source: Source) -> tuple[Definition, Variable]:
+    def source(self, source: PointerSource) -> tuple[Definition, Variable]:
         """The definition and the variable of a source, made on first use."""
         if source not in self.definitions:
             made = self.source_variable(source)
@@ -142,11 +144,11 @@ class _Builder:
         assert variable is not None
         return definition, variable
 
-    def define(self, source: Source) -> int:
+    def define(self, source: PointerSource) -> int:
         """The definition of objects: pointers name it, and no equation reads it."""
         return self.definitions.setdefault(source, (Definition(len(self.definitions), source.space), None))[0].index
 
-    def source_variable(self, source: Source) -> Variable:
+    def source_variable(self, source: PointerSource) -> Variable:
         value = source.value
         if source.kind == "data":
             assert isinstance(value, str)
@@ -221,7 +223,7 @@ class _Builder:
                 table = f"{region.space}:{x.id}"
                 region.variables[x] = self.variable(x.type, region.space, x.hint)
                 region.tables[table] = TableSpec(table, "column", x)
-                self.equations.append(Column(region.variables[x], table))
+                self.equations.append(HostColumn(region.variables[x], table))
             else:
                 self.gather(x, region, reader)
         return region.variables[x]
@@ -251,10 +253,10 @@ class _Builder:
         """What a value may come from, or the elements of a list. What an equation reads has a type, `read`: where
         nothing is ever put into a list it is a zero, which no row points to."""
 
-        def order(s: Source) -> tuple[int, str]:
+        def order(s: PointerSource) -> tuple[int, str]:
             return (s.space.index if s.space else -1, str(s.value))
 
-        sources = self.p.origin(x, region) or ({Source("uniform", Literal(0, read))} if read else ())
+        sources = self.p.origin(x, region) or ({PointerSource("uniform", Literal(0, read))} if read else ())
         found = [self.source(s) for s in sorted(sources, key=order)]
         return tuple(d.index for d, _ in found), tuple(v for _, v in found)
 

@@ -17,11 +17,11 @@ from autobatch.data.returned import element_type
 from autobatch.data.spec import OUTPUT, MadeObjects, MadeSpec, MakeSpec, TableSpec
 from autobatch.ir.core import Apply, Operand, Value
 from autobatch.ir.system import Equation, Gather, Space, Variable
-from autobatch.ir.types import INT, Array, List, Made, Ref, Type
-from autobatch.passes.frames.provenance import Provenance, RegionRows, Source
+from autobatch.ir.types import INT, Array, BuiltObject, List, Ref, Type
+from autobatch.passes.frames.provenance import PointerSource, Provenance, RegionRows
 
 
-class Numbers(Protocol):
+class OutputNumbers(Protocol):
     """The equations under construction (`frames.py`)."""
 
     p: Provenance
@@ -31,13 +31,13 @@ class Numbers(Protocol):
 
     def members(self, x: Operand, region: RegionRows) -> tuple[tuple[int, ...], tuple[Variable, ...]]: ...
 
-    def define(self, source: Source) -> int: ...
+    def define(self, source: PointerSource) -> int: ...
 
 
-class Outputs:
+class SystemOutputs:
     """`variables` are the numbers that leave, in the order of those `tables` that are not structure."""
 
-    def __init__(self, numbers: Numbers) -> None:
+    def __init__(self, numbers: OutputNumbers) -> None:
         self.n, self.p = numbers, numbers.p
         self.variables: list[Variable] = []
         self.tables: list[TableSpec] = []
@@ -90,7 +90,7 @@ class Outputs:
             return None
         space = self.p.space("made", "elements")
         classes = tuple(self.of_class(name, found, space) for name, found in sorted(places.items()))
-        adopted = tuple((s, self.n.define(Source("adopted", s))) for s in sorted(stores))
+        adopted = tuple((s, self.n.define(PointerSource("adopted", s))) for s in sorted(stores))
         made = MadeObjects(space, classes, adopted, len(self.tables))
         types: list[Type] = [INT, *(Ref(s) for s in sorted(stores))]
         for kind in types:
@@ -106,11 +106,11 @@ class Outputs:
     def place(self, make: Apply, region: RegionRows) -> MakeSpec:
         """Where an object is made: what its fields are is recorded there, row by row."""
         result = make.results[0]
-        definition = self.n.define(Source("made", result, region.space))
+        definition = self.n.define(PointerSource("made", result, region.space))
         region.exports[result] = definition
         fields = []
         for k, x in enumerate(make.operands):
-            pointed = isinstance(element_type(x.type), Array | Made)
+            pointed = isinstance(element_type(x.type), Array | BuiltObject)
             fields.append(TableSpec(f"{region.space}:{result.id}.{k}", "field" if pointed else "kept", x))
             region.tables[fields[-1].name] = fields[-1]
         return MakeSpec(definition, region.space.index, tuple(fields))

@@ -31,7 +31,7 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.system import Space, Variable
 from autobatch.ir.types import List, Ref
-from autobatch.passes.analysis.structure import Structure, is_load
+from autobatch.passes.analysis.structure import StructureFacts, is_load
 
 LISTS = ("pack_list", "flatten")
 """Operations that make a list of pointers, and compute nothing."""
@@ -41,7 +41,7 @@ OBJECTS = ("make", "adopt", "none")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PointerSource:
     """Where a number comes from: a `value` computed in the region `space`, a uniform operand, or a data column."""
 
     kind: str
@@ -66,14 +66,14 @@ class RegionRows:
         return RegionSpec(self.space, tuple(self.tables.values()), self.exports, arms)
 
 
-Incoming = tuple[Sequence[Source], Sequence[tuple[Operand, RegionRows]]]
+Incoming = tuple[Sequence[PointerSource], Sequence[tuple[Operand, RegionRows]]]
 """Sources, and operands whose sources are those of a pointer too, with the regions that hand them on."""
 
 
 class Provenance:
     """Every region as a space, and the sources of every value that the device needs."""
 
-    def __init__(self, module: Module, facts: Structure, schema: Schema) -> None:
+    def __init__(self, module: Module, facts: StructureFacts, schema: Schema) -> None:
         self.module, self.facts, self.schema = module, facts, schema
         self.functions = {f.name: f for f in module.functions}
         self.shared = frozenset(module.shared)
@@ -84,7 +84,7 @@ class Provenance:
         self.parameter: dict[Value, tuple[str, int]] = {}
         self.sites: dict[str, list[tuple[Call, RegionRows]]] = defaultdict(list)
         self.uniform: set[Value] = set()
-        self.sources: dict[Value, frozenset[Source]] = {}
+        self.sources: dict[Value, frozenset[PointerSource]] = {}
         self.roots = {f.name: self.lay_out(f, f.region, f.name) for f in module.functions}
         self.find_sources()
 
@@ -140,20 +140,20 @@ class Provenance:
             return False
         return not isinstance(value.type, List)  # an undefined list holds nothing
 
-    def origin(self, x: Operand, region: RegionRows) -> frozenset[Source]:
+    def origin(self, x: Operand, region: RegionRows) -> frozenset[PointerSource]:
         """The sources of an operand that `region` hands on."""
         if (known := self.known_origin(x, region)) is not None:
             return frozenset([known])
         assert isinstance(x, Value)
         return self.sources.get(x, frozenset())
 
-    def known_origin(self, x: Operand, region: RegionRows) -> Source | None:
+    def known_origin(self, x: Operand, region: RegionRows) -> PointerSource | None:
         """The one source of an operand that is no pointer; None of a pointer."""
         if isinstance(x, Literal) or x in self.shared or x in self.uniform:
-            return Source("uniform", x)
+            return PointerSource("uniform", x)
         if self.facts.is_column(x):
-            return Source("value", x, region.space)
-        return Source("value", x, self.home[x].space) if self.is_computed(x) else None
+            return PointerSource("value", x, region.space)
+        return PointerSource("value", x, self.home[x].space) if self.is_computed(x) else None
 
     def find_sources(self) -> None:
         """Least fixpoint of `sources`, together with the values that turn out to be uniform."""
@@ -166,9 +166,9 @@ class Provenance:
                 return
             self.uniform |= uniform
 
-    def least(self, incoming: Mapping[Value, Incoming]) -> dict[Value, frozenset[Source]]:
+    def least(self, incoming: Mapping[Value, Incoming]) -> dict[Value, frozenset[PointerSource]]:
         """The least sources that hold those that come in: what a pointer gains, those gain that it is handed to."""
-        found: dict[Operand, set[Source]] = {}
+        found: dict[Operand, set[PointerSource]] = {}
         readers: defaultdict[Operand, list[Value]] = defaultdict(list)
         for value, (own, operands) in incoming.items():
             found[value] = set(own)
@@ -209,7 +209,7 @@ class Provenance:
         if value in self.parameter:
             name, k = self.parameter[value]
             is_argument = name == self.module.functions[0].name
-            own = [Source("data", f"#argument{k}")] if is_argument else []
+            own = [PointerSource("data", f"#argument{k}")] if is_argument else []
             return own, [(call.operands[k], region) for call, region in self.sites[name]]
         instruction, k = self.definition[value]
         match instruction:
@@ -220,7 +220,7 @@ class Provenance:
                     return [], [(xs[0], self.home[value])]
                 if op.name == "undefined" or op.name in OBJECTS:
                     return [], []
-                return [Source("data", self.data_column(instruction))], []
+                return [PointerSource("data", self.data_column(instruction))], []
             case If():
                 index = next(n for n, i in enumerate(self.home[value].region.body) if i is instruction)
                 return [], [(arm.region.results[k], arm) for arm in self.home[value].arms[index]]

@@ -34,23 +34,23 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.ops import about
 from autobatch.ir.types import INT, List
-from autobatch.passes.analysis.structure import Structure
+from autobatch.passes.analysis.structure import StructureFacts
 
 
-def structural_slice(module: Module, facts: Structure) -> tuple[Module, dict[str, tuple[int, ...]]]:
+def structural_slice(module: Module, facts: StructureFacts) -> tuple[Module, dict[str, tuple[int, ...]]]:
     """`module` without everything that only the device computes; and which results of each function are left."""
     slicer = _Slicer(module, facts, failing=False)
     return slicer.run(), {f.name: tuple(slicer.results(f.name)) for f in module.functions}
 
 
-def failing_slice(module: Module, facts: Structure) -> Module:
+def failing_slice(module: Module, facts: StructureFacts) -> Module:
     """The structural slice with every operation that can fail, and the lists that those read: of the elements that
     only the device computes, a list holds as many zeros."""
     return _Slicer(module, facts, failing=True).run()
 
 
 class _Slicer:
-    def __init__(self, module: Module, facts: Structure, *, failing: bool) -> None:
+    def __init__(self, module: Module, facts: StructureFacts, *, failing: bool) -> None:
         self.module, self.facts, self.failing = module, facts, failing
         self.functions = {f.name: f for f in module.functions}
         self.needed: dict[str, set[int]] = {f.name: set() for f in module.functions}

@@ -54,7 +54,7 @@ def lists_of_numbers(
         numbers = device(lengths)
         whole = frozenset(_decided(module, numbers) if handed else ())
         read = _read_below(module, numbers) if handed and not alone else frozenset[Value]()
-        lists = _Lists(numbers, alone, module, whole, handed).of(module, read)
+        lists = _ListsNeedingMemory(numbers, alone, module, whole, handed).of(module, read)
         behind = frozenset(
             i.results[0]
             for i in inside
@@ -150,7 +150,7 @@ def _read_below(module: Module, device: Collection[Operand]) -> frozenset[Value]
     return frozenset(found)
 
 
-class _Lists:
+class _ListsNeedingMemory:
     """`functions`: by name; `whole`: those that hand on no list without memory; `results`: the lists that each function
     gives back, by position; `handed`: as in `lists_of_numbers`."""
 

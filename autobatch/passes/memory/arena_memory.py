@@ -21,7 +21,7 @@ from autobatch.ir import jax_compat
 from autobatch.ir.capacity import NO_ROOM, out_of_room
 from autobatch.ir.core import Apply, For, Instruction, Literal, Map, Operand, Region, Value
 from autobatch.ir.ops import own
-from autobatch.ir.rewrite import Constants, Fresh
+from autobatch.ir.rewrite import ConstantPool, Fresh
 from autobatch.ir.types import INT, Array, List
 from autobatch.passes.analysis.fallible import is_there
 from autobatch.passes.control.comprehensions import EMPTY
@@ -30,20 +30,20 @@ from autobatch.source import NOWHERE
 
 
 @dataclass(frozen=True)
-class Held:
+class ListInMemory:
     """A list in memory: its length and its buffers."""
 
     parts: tuple[Operand, ...]
 
 
 @dataclass(frozen=True)
-class Packed:
+class KnownElements:
     """A list whose elements are known one by one, in no memory yet."""
 
     elements: tuple[Operand, ...]
 
 
-class Memory:
+class ArenaMemory:
     """What is known of the lists of a module. `lists`: those that have memory; `fallible`: reads that are to be checked
     here; `turns`: indices that count from the front. Instructions are added to `made`."""
 
@@ -54,13 +54,13 @@ class Memory:
         fallible: frozenset[Value],
         turns: Collection[Operand],
         capacity: int,
-        constants: Constants,
+        constants: ConstantPool,
     ) -> None:
         self.fresh, self.lists, self.fallible, self.turns, self.capacity = fresh, lists, fallible, turns, capacity
         self.constants = constants
         self.in_front = False  # of all branches and loops, where the host lays lists out
-        self.env: dict[Value, Held | Packed] = {}
-        self.copies: dict[Operand, Held] = {}
+        self.env: dict[Value, ListInMemory | KnownElements] = {}
+        self.copies: dict[Operand, ListInMemory] = {}
         self.names: dict[Value, Operand] = {}
         self.made: list[Instruction] = []
         self.span = NOWHERE
@@ -76,7 +76,7 @@ class Memory:
         for x in xs:
             if x in self.lists:
                 parts = tuple(self.fresh.value(t, x.hint) for t in self.parts_of(x))
-                self.env[x] = Held(parts)
+                self.env[x] = ListInMemory(parts)
                 made += parts
             else:
                 made.append(x)
@@ -97,7 +97,7 @@ class Memory:
 
     # ---- lists in memory
 
-    def known(self, x: Operand) -> Held | Packed | None:
+    def known(self, x: Operand) -> ListInMemory | KnownElements | None:
         """What is known of a list of the device."""
         x = self.named(x)
         return self.copies.get(x) or self.env.get(x) if isinstance(x, Value) else None
@@ -105,9 +105,9 @@ class Memory:
     def held(self, x: Operand) -> tuple[Operand, ...]:
         """The parts of a list, which is laid out here where it is not yet."""
         found = self.known(x)
-        if isinstance(found, Held):
+        if isinstance(found, ListInMemory):
             return found.parts
-        if isinstance(found, Packed):
+        if isinstance(found, KnownElements):
             return self.appended(self.blank(x), found.elements)
         return self.copy_of(x)
 
@@ -172,7 +172,7 @@ class Memory:
         parts = self.held(first)
         for x in others:
             found = self.known(x)
-            if isinstance(found, Packed):
+            if isinstance(found, KnownElements):
                 self.room_for(parts[0], len(found.elements))
                 parts = self.appended(parts, found.elements)
             else:
@@ -187,11 +187,11 @@ class Memory:
     def flattened(self, i: Apply) -> None:
         outer = i.operands[0]
         found = self.known(outer)
-        if isinstance(found, Packed) and found.elements:
-            self.env[i.results[0]] = Held(self.joined(found.elements))
+        if isinstance(found, KnownElements) and found.elements:
+            self.env[i.results[0]] = ListInMemory(self.joined(found.elements))
             return
-        if isinstance(found, Packed):
-            self.env[i.results[0]] = Packed(())
+        if isinstance(found, KnownElements):
+            self.env[i.results[0]] = KnownElements(())
             return
         n, *buffers = self.held(outer)
         start = self.blank(i.results[0])
@@ -202,7 +202,7 @@ class Memory:
         body, self.made = Region((turn, *carried), tuple(self.made), after), before
         results = self.fresh.like(carried)
         self.made.append(For(results, n, start, body, i.span))
-        self.env[i.results[0]] = Held(results)
+        self.env[i.results[0]] = ListInMemory(results)
 
     def loaded(self, parts: Sequence[Operand], index: Operand, like: Value) -> tuple[Operand, ...]:
         types, k = self.parts_of(like), len(parts)
@@ -211,7 +211,7 @@ class Memory:
     def item(self, i: Apply) -> None:
         x, index = i.operands
         found = self.known(x)
-        if isinstance(found, Packed) and (at := _position(index, len(found.elements))) is not None:
+        if isinstance(found, KnownElements) and (at := _position(index, len(found.elements))) is not None:
             self.names[i.results[0]] = found.elements[at]
             return
         parts = self.held(x)
@@ -229,7 +229,7 @@ class Memory:
             (index,) = self.traced(lambda k, n: (forward(k, n),), (index, parts[0]))
         loaded = self.loaded(parts, index, i.results[0])
         if i.results[0] in self.lists:
-            self.env[i.results[0]] = Held(loaded)
+            self.env[i.results[0]] = ListInMemory(loaded)
         else:
             (self.names[i.results[0]],) = loaded
 

@@ -20,11 +20,11 @@ from autobatch.ir.core import Apply, Instruction, Literal, Map, Operand, Value, 
 from autobatch.ir.ops import OWN
 from autobatch.ir.types import INT, Array, List
 from autobatch.passes.memory import arena_operations as lists
-from autobatch.passes.memory.arena_memory import Held, Memory, forward, truth
+from autobatch.passes.memory.arena_memory import ArenaMemory, ListInMemory, forward, truth
 from autobatch.passes.memory.made_lists import SMALL, Update, is_item, reads_at
 
 
-def is_cut(memory: Memory, of: Map) -> bool:
+def is_cut(memory: ArenaMemory, of: Map) -> bool:
     """Does it only take the first elements of lists? They share the memory."""
     if of.filtered or not all(reads_at(i, of.body.args[0]) for i in of.body.body):
         return False
@@ -34,11 +34,11 @@ def is_cut(memory: Memory, of: Map) -> bool:
     for r, x in zip(of.results, of.body.results, strict=True):
         n, *buffers = memory.held(reads[x])
         _check_length(memory, of, n)
-        memory.env[r] = Held((of.count, *buffers))
+        memory.env[r] = ListInMemory((of.count, *buffers))
     return True
 
 
-def _check_length(memory: Memory, of: Map, n: Operand) -> None:
+def _check_length(memory: ArenaMemory, of: Map, n: Operand) -> None:
     """IndexError where there are more turns than elements, which are read by the turn."""
     reads = (i for i in walk(of.body) if isinstance(i, Apply) and reads_at(i, of.body.args[0]))
     if any(i.results[0] in memory.fallible for i in reads):
@@ -46,7 +46,7 @@ def _check_length(memory: Memory, of: Map, n: Operand) -> None:
         memory.check(enough, "IndexError", "list index out of range")
 
 
-def is_update(memory: Memory, of: Map) -> bool:
+def is_update(memory: ArenaMemory, of: Map) -> bool:
     """Does it set one element of each list? `[x if k == place else xs[k] for k in range(len(xs))]`"""
     found = Update.of(of)
     if found is None or not all(x in memory.lists for x in found.lists):
@@ -55,11 +55,11 @@ def is_update(memory: Memory, of: Map) -> bool:
         parts = memory.held(x)
         _check_length(memory, of, parts[0])
         _, *buffers = memory.stored(parts, found.place, memory.element(value))
-        memory.env[r] = Held((of.count, *buffers))
+        memory.env[r] = ListInMemory((of.count, *buffers))
     return True
 
 
-def at_once(memory: Memory, of: Map) -> bool:
+def at_once(memory: ArenaMemory, of: Map) -> bool:
     """All turns of a few operations on numbers, as one operation each on the buffers."""
     if of.filtered or len(of.body.body) > SMALL or any(isinstance(x.type, List) for x in of.body.results):
         return False
@@ -70,12 +70,12 @@ def at_once(memory: Memory, of: Map) -> bool:
     if turns.fails:
         memory.check(fine, "IndexError", "list index out of range")
     for r, b in zip(of.results, buffers, strict=True):
-        memory.env[r] = Held((of.count, b))
+        memory.env[r] = ListInMemory((of.count, b))
     return True
 
 
 @dataclass(frozen=True)
-class _Turns:
+class _ComprehensionTurns:
     """A comprehension as a function of JAX. `outer`: what its turns read from outside; `read`: the lists, and how many
     parts each has in `memory`; `fails`: reads that may be out of range; `types`: those of the elements in memory."""
 
@@ -117,14 +117,14 @@ class _Turns:
         return [*(jax_compat.conform(y, t) for y, t in zip(found, self.types, strict=True)), fine]
 
 
-def _turns_of(memory: Memory, of: Map) -> _Turns:
+def _turns_of(memory: ArenaMemory, of: Map) -> _ComprehensionTurns:
     body = [i for i in of.body.body if isinstance(i, Apply)]
     inside = {of.body.args[0], *(r for i in body for r in i.results)}
     read = {i.operands[0]: memory.held(i.operands[0]) for i in body if is_item(i)}
     asked = (*(x for i in body for x in i.operands), *of.body.results)
     outer = dict.fromkeys(x for x in asked if x not in inside and x not in read and not _is_scalar(x))
     types = (memory.parts_of(r)[1] for r in of.results)
-    return _Turns(
+    return _ComprehensionTurns(
         of,
         tuple(outer),
         {x: len(parts) for x, parts in read.items()},
@@ -135,7 +135,7 @@ def _turns_of(memory: Memory, of: Map) -> _Turns:
     )
 
 
-def _is_plain(memory: Memory, i: Instruction) -> bool:
+def _is_plain(memory: ArenaMemory, i: Instruction) -> bool:
     """Is it arithmetic, or a read of a number in memory by an index? Columns of the data are read in turns that there
     are only: nothing says where a column ends."""
     if not isinstance(i, Apply) or (i.op.name == "take_row" and not i.op.is_jax):

@@ -42,7 +42,7 @@ from autobatch.ir.core import (
     regions,
     walk,
 )
-from autobatch.ir.rewrite import Constants, Fresh, free_values, region_values, with_operands, with_regions
+from autobatch.ir.rewrite import ConstantPool, Fresh, free_values, region_values, with_operands, with_regions
 from autobatch.ir.types import BOOL, INT, Array, List
 from autobatch.passes.analysis.device import deciding
 from autobatch.passes.analysis.fallible import fallible_reads
@@ -58,7 +58,7 @@ from autobatch.passes.memory.arena_lists import (
     lists_of_numbers,
     reads_by_number,
 )
-from autobatch.passes.memory.arena_memory import Held, Memory, Packed
+from autobatch.passes.memory.arena_memory import ArenaMemory, KnownElements, ListInMemory
 from autobatch.passes.memory.arena_stores import stores_behind_branches
 from autobatch.passes.memory.arena_turns import at_once, is_cut, is_update
 from autobatch.passes.simplify.inline import recursive_functions
@@ -98,7 +98,7 @@ def _with_arenas(
     turns = {v for i in inside if isinstance(i, For | Map) for v in i.body.args[:1]}
     longest = max((len(i.operands) for i in inside if isinstance(i, Apply) and _shows(i)), default=1)
     fallible = frozenset[Value]() if checked else fallible_reads(module, schema)
-    constants = Constants(module)
+    constants = ConstantPool(module)
     made = _Arenas(Fresh(module), found, fallible, turns, max(capacity, longest), constants)
     made.wanted, made.alone = wanted, alone
     made.on_host = frozenset(_reads_of_host(entry.region, wanted, numbers))
@@ -168,7 +168,7 @@ def _handed_on(module: Module, found: frozenset[Value]) -> Iterator[Operand]:
                 yield x
 
 
-class _Arenas(Memory):
+class _Arenas(ArenaMemory):
     """`wanted`: lists of structure that are copied where they are made; `on_host`: elements that are read of the lists
     themselves, as inner lists are which no number decides; `alone`: as in `lists_in_arenas`."""
 
@@ -229,7 +229,7 @@ class _Arenas(Memory):
     def copy_wanted(self, values: Iterable[Value]) -> None:
         for x in values:
             if x in self.wanted:
-                self.copies[x] = Held(self.held(x))
+                self.copies[x] = ListInMemory(self.held(x))
 
     # ---- instructions
 
@@ -266,18 +266,18 @@ class _Arenas(Memory):
         if i.op.is_jax or not of_lists:
             self.made.append(i)
             if _shows(i):
-                self.env[i.results[0]] = Packed(xs)
+                self.env[i.results[0]] = KnownElements(xs)
             return
         match i.op.name:
             case "pack_list":
-                self.env[i.results[0]] = Packed(xs)
+                self.env[i.results[0]] = KnownElements(xs)
             case "undefined":
-                self.env[i.results[0]] = Packed(())
+                self.env[i.results[0]] = KnownElements(())
             case "flatten":
                 self.flattened(i)
             case "length":
                 found = self.known(xs[0])
-                n = Literal(len(found.elements), INT) if isinstance(found, Packed) else self.held(xs[0])[0]
+                n = Literal(len(found.elements), INT) if isinstance(found, KnownElements) else self.held(xs[0])[0]
                 self.names[i.results[0]] = n
             case "item":
                 self.item(i)
@@ -292,12 +292,14 @@ class _Arenas(Memory):
             case "put":
                 self.room_for(xs[1], 1)
                 parts, element = self.held(xs[0]), self.element(xs[2])
-                self.env[i.results[0]] = Held(self.put(parts, xs[1], element))
+                self.env[i.results[0]] = ListInMemory(self.put(parts, xs[1], element))
             case "sort_order":
                 keys = [self.ranked(x) for x in xs]
                 self.refuse_nan(keys[0][0], [b for k in keys for b in k[1:]])
                 order = lists.order(dict(i.op.params).get("reverse", False))
-                self.env[i.results[0]] = Held(self.traced(order, (keys[0][0], *(b for k in keys for b in k[1:]))))
+                self.env[i.results[0]] = ListInMemory(
+                    self.traced(order, (keys[0][0], *(b for k in keys for b in k[1:])))
+                )
             case name:
                 raise self.refused(f"is an operand of {name}", "read numbers and arrays of it")
 
@@ -323,7 +325,7 @@ class _Arenas(Memory):
         found = self.traced(of, [p for x in i.operands for p in self.element(x)])
         if isinstance(i.results[0].type, List):
             self.room_for(found[0])
-            self.env[i.results[0]] = Held(found)
+            self.env[i.results[0]] = ListInMemory(found)
         else:
             (self.names[i.results[0]],) = found
 
@@ -354,7 +356,7 @@ class _Arenas(Memory):
         self.made.append(For(found, of.count, init, body, of.span))
         rest = iter(found[1:])
         for r, (_, *buffers) in zip(of.results, blanks, strict=True):
-            self.env[r] = Held((found[0], *(next(rest) for _ in buffers)))
+            self.env[r] = ListInMemory((found[0], *(next(rest) for _ in buffers)))
 
 
 def _without_unread(region: Region) -> Region:

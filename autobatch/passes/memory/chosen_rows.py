@@ -71,7 +71,7 @@ def objects_as_rows(module: Module, schema: Schema, device: Device, wide: bool =
         asked |= lowering.missing
 
 
-class _Found(NamedTuple):
+class _ChosenValues(NamedTuple):
     """`chosen`: the objects and lists that are numbers of rows. `around`: branches and loops that numbers decide (by
     identity), in which everything is on rows, so that it is arithmetic as a whole."""
 
@@ -79,7 +79,7 @@ class _Found(NamedTuple):
     around: frozenset[int]
 
 
-def _find(module: Module, device: Device, wide: bool) -> _Found:
+def _find(module: Module, device: Device, wide: bool) -> _ChosenValues:
     """What numbers choose. How long such a list of the examples is, only the device knows; and what a loop carries is
     chosen in all turns where it is in one. Keys of dicts are in memory, so objects among them are rows. Everything is
     on rows where numbers decide calls of recursions on such; if `wide`, where they decide anything, and what is called
@@ -111,7 +111,7 @@ def _find(module: Module, device: Device, wide: bool) -> _Found:
                 more.update(v for values in inside_of for v in values if refers(v.type))
         if more <= left:
             chosen = frozenset(v for v in found if isinstance(v, Value) and refers(v.type))
-            return _Found(chosen, frozenset(around))
+            return _ChosenValues(chosen, frozenset(around))
         left |= more
 
 
@@ -119,7 +119,7 @@ def _in_store(type: Type) -> bool:
     return isinstance(type, List) and type.store is not None
 
 
-class _Column(NamedTuple):
+class _RowColumn(NamedTuple):
     """What is read of each row of a space: of each object of a store, each list of a list store, or each element of all
     of its lists (`#values`). `holder`: the type of the row; `type`: of what is read of it."""
 
@@ -133,20 +133,20 @@ class _Chosen(PartialLowering):
     """`chosen`: what becomes a number of a row; `asked`: the objects and lists of the host of which somebody wants
     this number; `missing`: those that were asked for."""
 
-    def __init__(self, module: Module, schema: Schema, found: _Found, asked: frozenset[Value]) -> None:
+    def __init__(self, module: Module, schema: Schema, found: _ChosenValues, asked: frozenset[Value]) -> None:
         super().__init__(module, schema, found.chosen)
         self.around, self.asked = found.around, asked
         self.within = False  # of what is on rows as a whole
         self.missing = set[Value]()
         self.codes: dict[Value, Value] = {}
-        self.columns: dict[_Column, Value] = {}
+        self.columns: dict[_RowColumn, Value] = {}
 
     # ---- the module
 
     def whole(self) -> Module:
         """The module, with the columns that each function reads handed to it by the entry."""
         first, *others = self.module.functions
-        made, own = list[Function](), dict[str, dict[_Column, Value]]()
+        made, own = list[Function](), dict[str, dict[_RowColumn, Value]]()
         for function in (first, *others):
             self.columns, self.span = {}, function.span
             targets = () if function is first else function.region.results
@@ -157,7 +157,7 @@ class _Chosen(PartialLowering):
         entry = replace(entry, region=self.with_columns(entry.region, own[first.name]))
         return replace(self.module, functions=(entry, *rest))
 
-    def with_columns(self, region: Region, columns: Mapping[_Column, Value]) -> Region:
+    def with_columns(self, region: Region, columns: Mapping[_RowColumn, Value]) -> Region:
         """The entry, behind the columns."""
         before, self.made = self.made, []
         roots = tuple(a for a in region.args if isinstance(a.type, Ref) or _in_store(a.type))
@@ -166,7 +166,7 @@ class _Chosen(PartialLowering):
         body, self.made = (*self.made, *region.body), before
         return replace(region, body=body)
 
-    def column(self, of: _Column, result: Value, roots: tuple[Value, ...]) -> None:
+    def column(self, of: _RowColumn, result: Value, roots: tuple[Value, ...]) -> None:
         """What is read of each row, as a list."""
         count, turn, row = self.fresh.value(INT), self.fresh.value(INT), self.fresh.value(of.holder)
         self.emit(count, own("rows_of", space=of.space), *roots)
@@ -178,7 +178,7 @@ class _Chosen(PartialLowering):
         body, self.made = Region((turn,), tuple(self.made), (found,)), before
         self.made.append(Map((result,), count, body, False, self.span))
 
-    def cell(self, of: _Column, row: Value, turn: Value) -> Value:
+    def cell(self, of: _RowColumn, row: Value, turn: Value) -> Value:
         """What is read of one row, by the number that it has."""
         result = self.fresh.value(of.type)
         if of.read.name == "item":
@@ -250,7 +250,7 @@ class _Chosen(PartialLowering):
 
     # ---- columns
 
-    def cells(self, column: _Column, row: Operand, result: Value | None = None) -> Value:
+    def cells(self, column: _RowColumn, row: Operand, result: Value | None = None) -> Value:
         """What is read of a row that numbers choose."""
         of = self.type(column.type)
         if column not in self.columns:
@@ -261,7 +261,7 @@ class _Chosen(PartialLowering):
     def load(self, load: Apply) -> None:
         (ref,), result = load.operands, load.results[0]
         assert isinstance(ref.type, Ref)
-        self.cells(_Column(ref.type.store, load.op, ref.type, result.type), self.there(ref), result)
+        self.cells(_RowColumn(ref.type.store, load.op, ref.type, result.type), self.there(ref), result)
 
     def word(self, apply: Apply) -> None:
         self.made.append(replace(apply, operands=self.reads(apply.operands)))
@@ -269,27 +269,27 @@ class _Chosen(PartialLowering):
     def is_missing(self, load: Apply) -> None:
         (ref,) = load.operands
         assert isinstance(ref.type, Ref)
-        self.cells(_Column(ref.type.store, load.op, ref.type, BOOL), self.there(ref), load.results[0])
+        self.cells(_RowColumn(ref.type.store, load.op, ref.type, BOOL), self.there(ref), load.results[0])
 
     def is_class(self, test: Apply) -> None:
         (ref,) = test.operands
         assert isinstance(ref.type, Ref)
-        found = self.cells(_Column(ref.type.store, test.op, ref.type, BOOL), self.there(ref))
+        found = self.cells(_RowColumn(ref.type.store, test.op, ref.type, BOOL), self.there(ref))
         self.put(test.results[0], "and", self.test("ge", self.read(ref), Literal(0, INT)), found)
 
     def begin(self, xs: Operand) -> Value:
         assert isinstance(xs.type, List) and xs.type.store is not None
-        return self.cells(_Column(xs.type.store, own("first"), xs.type, INT), self.there(xs))
+        return self.cells(_RowColumn(xs.type.store, own("first"), xs.type, INT), self.there(xs))
 
     def ends(self, xs: Operand) -> tuple[Value, Value]:
         assert isinstance(xs.type, List) and xs.type.store is not None
         begin = self.begin(xs)
-        count = self.cells(_Column(xs.type.store, own("length"), xs.type, INT), self.there(xs))
+        count = self.cells(_RowColumn(xs.type.store, own("length"), xs.type, INT), self.there(xs))
         return begin, self.number("add", begin, count)
 
     def element(self, xs: Operand, place: Operand, result: Value) -> None:
         assert isinstance(xs.type, List) and xs.type.store is not None
-        self.cells(_Column(f"{xs.type.store}.#values", own("item"), xs.type, xs.type.elem), place, result)
+        self.cells(_RowColumn(f"{xs.type.store}.#values", own("item"), xs.type, xs.type.elem), place, result)
 
 
 def handing_on(

@@ -46,11 +46,11 @@ def without_made_lists(module: Module, schema: Schema) -> Module:
     """The module with loops in place of comprehensions, as far as that can be; the same where there are none."""
     if not any(isinstance(i, Map) for f in module.functions for i in walk(f.region)):
         return module
-    made = _Lists(module, schema)
+    made = _MadeLists(module, schema)
     return replace(module, functions=tuple(replace(f, region=made.region(f.region)) for f in module.functions))
 
 
-class _Lists:
+class _MadeLists:
     def __init__(self, module: Module, schema: Schema) -> None:
         self.fresh = Fresh(module)
         self.fallible = fallible_reads(module, schema)

@@ -47,7 +47,7 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.ops import OWN, Op, own
 from autobatch.ir.rewrite import Fresh, region_values
-from autobatch.ir.types import BOOL, INT, ROWS, STR, Array, List, Made, Ref, Tag, Type
+from autobatch.ir.types import BOOL, INT, ROWS, STR, Array, BuiltObject, List, Ref, Tag, Type
 from autobatch.passes.analysis.fallible import fallible_reads
 from autobatch.passes.control.indices import UNKNOWN
 from autobatch.passes.control.read_checks import ReadChecks
@@ -79,7 +79,7 @@ def _is_structure(type: Type) -> bool:
             return False
         case List(elem=elem, store=None):
             return _is_structure(elem)
-        case Tag() | Ref() | List() | Made():
+        case Tag() | Ref() | List() | BuiltObject():
             return True
         case _:
             assert_never(type)
@@ -118,7 +118,7 @@ class Lowering:
                 return INT
             case List(elem=elem):
                 return List(self.type(elem))
-            case Made():
+            case BuiltObject():
                 raise self.refused("an object that the function makes and hands on")
             case _:
                 assert_never(type)

@@ -32,7 +32,7 @@ Place = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Product:
+class RowProduct:
     """`row`, a vector of each row, times the matrix `weight`, the same for all. `side` is the position of `row` among
     the operands, `axis` the axis of the matrix that is contracted."""
 
@@ -56,7 +56,7 @@ class Product:
         return self.side, self.axis, self.equation.op.params, self.row.type.dtype, self.weight.type.dtype
 
 
-def row_product(equation: Equation) -> Product | None:
+def row_product(equation: Equation) -> RowProduct | None:
     """A vector of each row times a matrix that all rows share, where the equation is one."""
     if not isinstance(equation, Compute) or equation.op.name != "dot_general" or equation.space is None:
         return None
@@ -69,7 +69,7 @@ def row_product(equation: Equation) -> Product | None:
     row, weight = xs[side], xs[1 - side]
     if any(batch) or len(row.type.shape) != 1 or len(weight.type.shape) != 2 or len(contracted[0]) != 1:
         return None
-    return Product(equation, row, weight, side, contracted[1 - side][0])
+    return RowProduct(equation, row, weight, side, contracted[1 - side][0])
 
 
 def merge_contractions(schedule: Schedule) -> System | None:
@@ -126,7 +126,7 @@ class _Merging:
     def fresh(self, like: Array, space: Space | None) -> Variable:
         return Variable(next(self.ids), like, space)
 
-    def product(self, variable: Variable, maker: dict[Variable, Place]) -> Product | None:
+    def product(self, variable: Variable, maker: dict[Variable, Place]) -> RowProduct | None:
         """How `variable` is made, where that is a vector times a matrix."""
         return row_product(self.equations[maker[variable]])
 
@@ -143,7 +143,7 @@ class _Merging:
             self.concatenated[key] = self.add(Compute((made,), op, tuple(parts), made.space), unit, at)
         return self.concatenated[key]
 
-    def multiply(self, like: Product, row: Variable, weight: Variable, columns: int) -> Compute:
+    def multiply(self, like: RowProduct, row: Variable, weight: Variable, columns: int) -> Compute:
         made = self.fresh(replace(like.equation.results[0].type, shape=(columns,)), row.space)
         operands = (row, weight) if like.side == 0 else (weight, row)
         return replace(like.equation, results=(made,), operands=operands)
@@ -186,7 +186,7 @@ class _Merging:
         self, total: Variable, terms: list[Variable], maker: dict[Variable, Place], uses: Counter[Variable]
     ) -> None:
         unit = self.unit[total]
-        groups: dict[tuple[object, ...], list[Product]] = defaultdict(list)
+        groups: dict[tuple[object, ...], list[RowProduct]] = defaultdict(list)
         for term in terms:
             product = self.product(term, maker) if term in maker else None
             if product is not None and uses[term] == 1 and self.unit.get(term) == unit:
@@ -207,7 +207,7 @@ class _Merging:
         else:
             self.sum_up(total, [*(self.add(e, unit, at) for e in made), *rest], at)
 
-    def pays(self, products: Sequence[Product], unit: Unit) -> bool:
+    def pays(self, products: Sequence[RowProduct], unit: Unit) -> bool:
         """Outside a loop, copying the rows together must cost less than adding the products."""
         rows = sum(p.row.type.shape[0] for p in products)
         return unit[0] in self.looping or rows <= 2 * products[0].columns
@@ -223,7 +223,7 @@ class _Merging:
 
     def merge_columns(self) -> None:
         """Products of the same rows: one product with concatenated columns."""
-        groups: dict[tuple[object, ...], list[Product]] = defaultdict(list)
+        groups: dict[tuple[object, ...], list[RowProduct]] = defaultdict(list)
         maker = self.makers()
         for variable in maker:
             product = self.product(variable, maker)
@@ -234,7 +234,7 @@ class _Merging:
                 self.merge_column(found, maker)
                 self.merged += 1
 
-    def merge_column(self, products: Sequence[Product], maker: dict[Variable, Place]) -> None:
+    def merge_column(self, products: Sequence[RowProduct], maker: dict[Variable, Place]) -> None:
         """The first of the products makes the columns of all."""
         first, axis = products[0], 1 - products[0].axis
         (result,) = first.equation.results

@@ -3,8 +3,8 @@
     cost = overhead + operations * step + rows * (elements * element + flops / speed of products of so many rows)
 
 A window of few rows is cheap where a row is much work, and as dear as a wide one where it is little. The numbers of a
-`Machine` are microseconds on one core; only ratios of costs matter. A back end measures them where its programs run
-(`backends/xla/measure.py`). (FRAMES.md, section 4.4.)
+`MachineCosts` are microseconds on one core; only ratios of costs matter. A back end measures them where its programs
+run (`backends/xla/measure.py`). (FRAMES.md, section 4.4.)
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RUN = 3
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachineCosts:
     """`overhead` of a window and `step` of each of its operations, in microseconds; microseconds an `element` (an
     expensive one costs `expensive` of them); `products`: billions of operations a second by rows of the product."""
 
@@ -51,12 +51,14 @@ class Machine:
         return below[1] + part * (above[1] - below[1])
 
 
-TYPICAL = Machine(8.0, 0.3, 0.0003, 4.0, ((8, 50.0), (16, 80.0), (32, 100.0), (64, 120.0), (128, 130.0), (256, 135.0)))
+TYPICAL = MachineCosts(
+    8.0, 0.3, 0.0003, 4.0, ((8, 50.0), (16, 80.0), (32, 100.0), (64, 120.0), (128, 130.0), (256, 135.0))
+)
 """A core with vectors of 512 bits and XLA's products."""
 
 
 @dataclass(frozen=True)
-class Work:
+class TaskWork:
     """What one row of a task is: operations, elements they make (expensive ones apart), floating-point operations."""
 
     operations: int
@@ -65,7 +67,7 @@ class Work:
     flops: int
 
 
-def work_of(task: Task) -> Work:
+def work_of(task: Task) -> TaskWork:
     operations = elements = expensive = flops = 0
     for equation in task.equations:
         made = sum(math.prod(r.type.shape) for r in results(equation))
@@ -83,7 +85,7 @@ def work_of(task: Task) -> Work:
                 elements += made
             case _:
                 pass
-    return Work(operations, elements, expensive, flops)
+    return TaskWork(operations, elements, expensive, flops)
 
 
 def _contracted(op: Op, operands: Sequence[Array]) -> int:
@@ -91,7 +93,7 @@ def _contracted(op: Op, operands: Sequence[Array]) -> int:
     return math.prod(operands[0].shape[a] for a in axes)
 
 
-def window_costs(task: Task, widths: Sequence[int], machine: Machine = TYPICAL) -> tuple[float, ...]:
+def window_costs(task: Task, widths: Sequence[int], machine: MachineCosts = TYPICAL) -> tuple[float, ...]:
     """The cost of a window of each width, in microseconds."""
     work = work_of(task)
 

@@ -37,7 +37,7 @@ from autobatch.ir.system import (
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RowOrder:
     """An order of the rows of a space: by the levels of `recurrence`, or (None) as the examples come."""
 
     index: int
@@ -53,12 +53,12 @@ class Order:
 class Task:
     """Straight-line equations over one order of rows, in the order in which they are evaluated."""
 
-    order: Order
+    order: RowOrder
     equations: tuple[Equation, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class ScheduleStage:
     """Equations in no cycle, in the order in which they are evaluated."""
 
     equations: tuple[Equation, ...]
@@ -85,9 +85,9 @@ class Schedule:
     """`home[v]` is the order in which the rows of variable v lie."""
 
     system: System
-    steps: tuple[Stage | Recurrence, ...]
-    orders: tuple[Order, ...]
-    home: dict[Variable, Order]
+    steps: tuple[ScheduleStage | Recurrence, ...]
+    orders: tuple[RowOrder, ...]
+    home: dict[Variable, RowOrder]
 
     def recurrences(self) -> tuple[Recurrence, ...]:
         return tuple(s for s in self.steps if isinstance(s, Recurrence))
@@ -105,19 +105,19 @@ def fission(system: System) -> Schedule:
     return _assemble(system, _steps(system))
 
 
-def mirror(system: System, primal: Schedule, home: Mapping[Variable, Order]) -> Schedule:
+def mirror(system: System, primal: Schedule, home: Mapping[Variable, RowOrder]) -> Schedule:
     """The schedule of an adjoint: each recurrence runs the tasks of one of the primal on their rows, last first.
 
     `home[v]` is the order of every variable of the adjoint; the orders are those of the primal."""
     system = eliminate_dead(system)
     static = {t.order: n for r in primal.recurrences() for n, t in enumerate(r.tasks)}
     mirrored = {r.index: r for r in primal.recurrences()}
-    done: list[Stage | Recurrence] = []
+    done: list[ScheduleStage | Recurrence] = []
     for equations, cyclic in _steps(system):
         if not cyclic:
-            done.append(Stage(tuple(equations)))
+            done.append(ScheduleStage(tuple(equations)))
             continue
-        grouped: dict[Order, list[Equation]] = defaultdict(list)
+        grouped: dict[RowOrder, list[Equation]] = defaultdict(list)
         for equation in equations:
             grouped[home[results(equation)[0]]].append(equation)
         (index,) = {order.recurrence for order in grouped}
@@ -172,23 +172,23 @@ def _graph(system: System) -> nx.DiGraph[int]:
 
 
 def _assemble(system: System, steps: list[tuple[list[Equation], bool]]) -> Schedule:
-    orders: list[Order] = []
-    home: dict[Variable, Order] = {}
-    done: list[Stage | Recurrence] = []
+    orders: list[RowOrder] = []
+    home: dict[Variable, RowOrder] = {}
+    done: list[ScheduleStage | Recurrence] = []
     count = 0
     for equations, cyclic in steps:
         if not cyclic:
-            done.append(Stage(tuple(equations)))
+            done.append(ScheduleStage(tuple(equations)))
             continue
         tasks: list[Task] = []
         for (space, segment), members in _tasks(system, equations).items():
-            order = Order(len(orders), space, count, segment)
+            order = RowOrder(len(orders), space, count, segment)
             orders.append(order)
             tasks.append(Task(order, straight(members)))
             home.update({r: order for e in members for r in results(e)})
         done.append(Recurrence(count, tuple(tasks), _buffers(equations)))
         count += 1
-    base: dict[Space, Order] = {}
+    base: dict[Space, RowOrder] = {}
     weight = {t.order: len(t.equations) for r in done if isinstance(r, Recurrence) for t in r.tasks}
     for order in sorted(orders, key=lambda o: (-weight[o], o.index)):
         base.setdefault(order.space, order)
@@ -196,12 +196,12 @@ def _assemble(system: System, steps: list[tuple[list[Equation], bool]]) -> Sched
         for result in results(equation):
             if result.space is not None and result not in home:
                 if result.space not in base:
-                    base[result.space] = Order(len(orders), result.space, None)
+                    base[result.space] = RowOrder(len(orders), result.space, None)
                     orders.append(base[result.space])
                 home[result] = base[result.space]
     for space in system.spaces:
         if space not in base:
-            base[space] = Order(len(orders), space, None)
+            base[space] = RowOrder(len(orders), space, None)
             orders.append(base[space])
     return Schedule(system, tuple(done), tuple(orders), home)
 
@@ -296,7 +296,7 @@ def print_schedule(schedule: Schedule) -> str:
     """The steps in order, each with its equations."""
     lines: list[str] = []
     for step in schedule.steps:
-        if isinstance(step, Stage):
+        if isinstance(step, ScheduleStage):
             lines.append("stage:")
             lines.extend(f"  {space_of(e) or 'once'}: {print_equation(e)}" for e in step.equations)
             continue

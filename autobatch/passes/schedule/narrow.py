@@ -17,7 +17,7 @@ from dataclasses import replace
 from itertools import count
 
 from autobatch.ir.system import Compute, Equation, Gather, System, Variable, reads, results
-from autobatch.passes.schedule.contractions import Product, row_product
+from autobatch.passes.schedule.contractions import RowProduct, row_product
 from autobatch.passes.schedule.fission import Recurrence, Schedule, eliminate_dead
 
 
@@ -28,7 +28,7 @@ def narrow_joins(schedule: Schedule) -> System | None:
         for x in reads(equation):
             readers[x].append(equation)
     looping = {id(e) for s in schedule.steps if isinstance(s, Recurrence) for t in s.tasks for e in t.equations}
-    moved: dict[int, tuple[Gather, Product]] = {}
+    moved: dict[int, tuple[Gather, RowProduct]] = {}
     for equation in schedule.system.equations:
         if not isinstance(equation, Gather) or not is_join(equation) or equation.result in schedule.system.outputs:
             continue
@@ -53,7 +53,7 @@ def is_join(gather: Gather) -> bool:
     return joins and len(gather.result.type.shape) == 1 and all(s.space is not None for s in gather.sources)
 
 
-def before_join(gather: Gather, product: Product, ids: Iterator[int]) -> list[Equation]:
+def before_join(gather: Gather, product: RowProduct, ids: Iterator[int]) -> list[Equation]:
     """The product of each source, and the gather of their results."""
     equation = product.equation
     (result,) = equation.results

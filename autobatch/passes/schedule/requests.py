@@ -17,12 +17,12 @@ from autobatch.data.tables import (
 )
 from autobatch.ir import jax_compat
 from autobatch.ir.system import (
-    Column,
     Compute,
     Data,
     Equation,
     Fold,
     Gather,
+    HostColumn,
     PathSum,
     Space,
     Spread,
@@ -31,19 +31,19 @@ from autobatch.ir.system import (
     results,
     space_of,
 )
-from autobatch.passes.schedule.costs import TYPICAL, Machine, copies_of, window_costs
-from autobatch.passes.schedule.fission import Recurrence, Schedule, Stage
+from autobatch.passes.schedule.costs import TYPICAL, MachineCosts, copies_of, window_costs
+from autobatch.passes.schedule.fission import Recurrence, Schedule, ScheduleStage
 from autobatch.passes.schedule.sharing import deciding_columns
 
 
-def table_request(schedule: Schedule, widths: tuple[int, ...], machine: Machine = TYPICAL) -> TableRequest:
+def table_request(schedule: Schedule, widths: tuple[int, ...], machine: MachineCosts = TYPICAL) -> TableRequest:
     """Everything that the executable of this schedule reads beside the shared arguments. Levels are covered by windows
     of `widths`, as is cheapest on `machine`."""
     return _Requests(schedule, machine).build(widths)
 
 
 def gather_layout(
-    schedule: Schedule, equation: Gather | Fold | PathSum, step: Stage | Recurrence
+    schedule: Schedule, equation: Gather | Fold | PathSum, step: ScheduleStage | Recurrence
 ) -> tuple[tuple[Variable, ...], tuple[int, ...]]:
     """The variables of the array that a gather reads, one behind the other, and where each of its sources stands.
 
@@ -67,7 +67,7 @@ def base_of(space: Space) -> int:
 
 
 class _Requests:
-    def __init__(self, schedule: Schedule, machine: Machine) -> None:
+    def __init__(self, schedule: Schedule, machine: MachineCosts) -> None:
         self.schedule, self.machine = schedule, machine
         self.columns: dict[tuple[str, int], None] = {}
         self.wide: set[str] = set()
@@ -120,12 +120,12 @@ class _Requests:
             self.readers.setdefault(variable.space, {})
         return self.schedule.home[variable].index
 
-    def visit(self, equation: Equation, step: Stage | Recurrence, order: int | None) -> None:
+    def visit(self, equation: Equation, step: ScheduleStage | Recurrence, order: int | None) -> None:
         if space_of(equation) is None:
             return
         home = self.schedule.home[results(equation)[0]].index if order is None else order
         match equation:
-            case Column(result=result, table=table):
+            case HostColumn(result=result, table=table):
                 self.columns.setdefault((table, home))
                 if jax_compat.device_dtype(result.type).itemsize > 4:
                     self.wide.add(table)
@@ -154,7 +154,7 @@ class _Requests:
             case _:
                 pass
 
-    def path_sum(self, equation: PathSum, step: Stage | Recurrence, home: int) -> None:
+    def path_sum(self, equation: PathSum, step: ScheduleStage | Recurrence, home: int) -> None:
         layout, place = gather_layout(self.schedule, equation, step)
         members = tuple(self.member(v) for v in layout)
         weight = weight_dtype(equation)

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from autobatch.ir import jax_compat
 from autobatch.ir.ops import Op
 from autobatch.ir.system import Compute, Equation, Gather, Shared, System, Variable, reads, results, space_of
-from autobatch.passes.schedule.fission import Schedule, Stage
+from autobatch.passes.schedule.fission import Schedule, ScheduleStage
 
 
 def reads_rows(equation: Equation, table: Variable) -> bool:
@@ -72,17 +72,17 @@ def lookups(schedule: Schedule) -> dict[Variable, Gather]:
     """Copies of arrays, outside of loops, of which nothing but rows is read, in the order of the copies."""
     found: dict[Variable, Gather] = {}
     for step in schedule.steps:
-        for equation in step.equations if isinstance(step, Stage) else ():
+        for equation in step.equations if isinstance(step, ScheduleStage) else ():
             if isinstance(equation, Gather) and len(equation.sources) == 1 and equation.sources[0].space is not None:
                 found[equation.result] = equation
     for x in schedule.system.outputs:
         found.pop(x, None)
     for step in schedule.steps:
-        parts = [step.equations] if isinstance(step, Stage) else [t.equations for t in step.tasks]
+        parts = [step.equations] if isinstance(step, ScheduleStage) else [t.equations for t in step.tasks]
         for equation in (e for part in parts for e in part):
             for x in {*reads(equation)} & found.keys():
                 in_order = schedule.home.get(results(equation)[0]) == schedule.home[x]
-                if not (isinstance(step, Stage) and in_order and reads_rows(equation, x) and _fills(equation)):
+                if not (isinstance(step, ScheduleStage) and in_order and reads_rows(equation, x) and _fills(equation)):
                     del found[x]
     return found
 

@@ -18,11 +18,11 @@ from dataclasses import replace
 
 from autobatch.ir.system import (
     Atom,
-    Column,
     Compute,
     Equation,
     Fold,
     Gather,
+    HostColumn,
     Space,
     Spread,
     System,
@@ -50,7 +50,7 @@ def deciding_columns(system: System) -> dict[Variable, Keys]:
     index = _Index(system.equations, system.outputs)
     for space in system.spaces:
         if space.kind == "region":
-            keys.update(_Sharing(index, space, [], 0, keys).keys)
+            keys.update(_SharedRows(index, space, [], 0, keys).keys)
     return keys
 
 
@@ -62,7 +62,7 @@ def share_rows(system: System) -> System:
     index = _Index(system.equations, system.outputs)
     for space in system.spaces:
         if space.kind == "region":
-            sharing = _Sharing(index, space, spaces, fresh)
+            sharing = _SharedRows(index, space, spaces, fresh)
             equations = sharing.rewrite(equations)
             fresh = sharing.fresh
     return replace(system, spaces=tuple(spaces), equations=tuple(_spread_late(equations)))
@@ -94,7 +94,7 @@ class _Index:
         self.outputs = frozenset(outputs)
 
 
-class _Sharing:
+class _SharedRows:
     """One space: its values that columns decide, and the ones among them that other equations read."""
 
     def __init__(
@@ -122,7 +122,7 @@ class _Sharing:
                 waiting.pop()
                 continue
             equation = self.maker[variable]
-            if isinstance(equation, Column):
+            if isinstance(equation, HostColumn):
                 self.keys[variable] = frozenset([equation.table])
             elif isinstance(equation, Compute):
                 operands = [v for v in reads(equation) if v.space is not None]
@@ -194,9 +194,9 @@ class _Sharing:
         if variable in copies:
             return copies[variable]
         equation = self.maker[variable]
-        if isinstance(equation, Column):
+        if isinstance(equation, HostColumn):
             copies[variable] = self.like(variable, space)
-            made.append(Column(copies[variable], equation.table))
+            made.append(HostColumn(copies[variable], equation.table))
             return copies[variable]
         assert isinstance(equation, Compute)
         operands: list[Atom] = []

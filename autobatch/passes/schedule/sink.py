@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from autobatch.ir.elementwise import ELEMENTWISE
 from autobatch.ir.system import Compute, Equation, Variable, reads
-from autobatch.passes.schedule.fission import Recurrence, Schedule, Stage, Task, straight
+from autobatch.passes.schedule.fission import Recurrence, Schedule, ScheduleStage, Task, straight
 
 
 def sink_into_loops(schedule: Schedule) -> Schedule:
@@ -27,7 +27,7 @@ def sink_into_loops(schedule: Schedule) -> Schedule:
     outputs = set(schedule.system.outputs)
     sunk: dict[int, list[Equation]] = defaultdict(list)
     for step in reversed(schedule.steps):
-        if isinstance(step, Stage):
+        if isinstance(step, ScheduleStage):
             for equation in reversed(step.equations):
                 task = _only_reader(equation, schedule, readers, where, outputs)
                 if task is not None:
@@ -36,14 +36,14 @@ def sink_into_loops(schedule: Schedule) -> Schedule:
     if not sunk:
         return schedule
     moved = {id(e) for found in sunk.values() for e in found}
-    steps: list[Stage | Recurrence] = []
+    steps: list[ScheduleStage | Recurrence] = []
     for step in schedule.steps:
-        if isinstance(step, Stage):
-            steps.append(Stage(tuple(e for e in step.equations if id(e) not in moved)))
+        if isinstance(step, ScheduleStage):
+            steps.append(ScheduleStage(tuple(e for e in step.equations if id(e) not in moved)))
         else:
             tasks = tuple(Task(t.order, straight([*t.equations, *sunk[id(t)]])) for t in step.tasks)
             steps.append(replace(step, tasks=tasks))
-    return replace(schedule, steps=tuple(s for s in steps if not isinstance(s, Stage) or s.equations))
+    return replace(schedule, steps=tuple(s for s in steps if not isinstance(s, ScheduleStage) or s.equations))
 
 
 def _only_reader(

@@ -18,7 +18,7 @@ from autobatch.passes.control.indices import UNKNOWN
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownFunction:
     """What a function of characters computes of code points; `check`: where it fits them, else `message`."""
 
     meaning: Callable[..., Any]
@@ -47,8 +47,8 @@ def holds(name: str, code: Any) -> Any:
     return ((table[code >> 3] >> (code & 7).astype(jnp.uint8)) & 1).astype(bool)
 
 
-def _predicate(name: str) -> Known:
-    return Known(functools.partial(holds, name))
+def _predicate(name: str) -> KnownFunction:
+    return KnownFunction(functools.partial(holds, name))
 
 
 @functools.cache
@@ -80,14 +80,14 @@ PREDICATES = (
     *("isalpha", "isdigit", "isalnum", "isupper", "islower", "isspace", "istitle", "isnumeric", "isdecimal"),
     *("isascii", "isidentifier", "isprintable"),
 )
-KNOWN: dict[str, Known] = {
-    "ord": Known(lambda code: code),
-    "__len__": Known(jnp.ones_like),
-    "__lt__": Known(lambda a, b: a < b),
-    "__le__": Known(lambda a, b: a <= b),
-    "__gt__": Known(lambda a, b: a > b),
-    "__ge__": Known(lambda a, b: a >= b),
-    "int": Known(_digit, _is_decimal, f"invalid literal for int() with base 10: {UNKNOWN}"),
+KNOWN: dict[str, KnownFunction] = {
+    "ord": KnownFunction(lambda code: code),
+    "__len__": KnownFunction(jnp.ones_like),
+    "__lt__": KnownFunction(lambda a, b: a < b),
+    "__le__": KnownFunction(lambda a, b: a <= b),
+    "__gt__": KnownFunction(lambda a, b: a > b),
+    "__ge__": KnownFunction(lambda a, b: a >= b),
+    "int": KnownFunction(_digit, _is_decimal, f"invalid literal for int() with base 10: {UNKNOWN}"),
     **{name: _predicate(name) for name in PREDICATES},
 }
 """By name of the function of strings."""

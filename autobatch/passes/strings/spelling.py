@@ -35,7 +35,7 @@ from autobatch.ir.core import (
     walk,
 )
 from autobatch.ir.ops import own
-from autobatch.ir.rewrite import Constants, Fresh, region_values
+from autobatch.ir.rewrite import ConstantPool, Fresh, region_values
 from autobatch.ir.types import BOOL, INT, STR, Array, List, Tag, Type
 from autobatch.passes.analysis.single_characters import all_single
 from autobatch.passes.control.blocks import words
@@ -65,7 +65,7 @@ def strings_as_letters(module: Module, device: Device, capacity: int, alone: boo
         found |= _returned(entry.region, named - decided)
     if not found and not alone:
         return module
-    constants = Constants(module)
+    constants = ConstantPool(module)
     room = max(capacity, _longest(entry.region))
     rewriter = _Speller(Fresh(module), found, entry.region, constants, alone, room)
     functions = (replace(entry, region=rewriter.whole(entry.region)), *module.functions[1:])
@@ -188,7 +188,7 @@ class _Speller(Rewriter):
     """`found`: what becomes a list of code points."""
 
     def __init__(
-        self, fresh: Fresh, found: frozenset[Value], region: Region, constants: Constants, alone: bool, room: int
+        self, fresh: Fresh, found: frozenset[Value], region: Region, constants: ConstantPool, alone: bool, room: int
     ) -> None:
         self.alone, self.room = alone, room
         self.in_tables = dict[Operand, Operand]()  # the strings that are words of tables, where these are no letters

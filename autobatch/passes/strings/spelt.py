@@ -17,14 +17,14 @@ import numpy as np
 
 from autobatch.ir import jax_compat
 from autobatch.passes.strings import characters, spelt_cases, spelt_parts
-from autobatch.passes.strings.spelt_words import Word, cut, inside, places, starts_at
+from autobatch.passes.strings.spelt_words import CodePoints, cut, inside, places, starts_at
 
 
-def _equal(a: Word, b: Word) -> Any:
+def _equal(a: CodePoints, b: CodePoints) -> Any:
     return (a.length == b.length) & jnp.all((a.letters == b.letters) | ~inside(a))
 
 
-def _less(a: Word, b: Word) -> Any:
+def _less(a: CodePoints, b: CodePoints) -> Any:
     """Is `a` before `b`? By the first letter that differs; else the shorter one is."""
     both = places(a) < jnp.minimum(a.length, b.length)
     differs = both & (a.letters != b.letters)
@@ -32,7 +32,7 @@ def _less(a: Word, b: Word) -> Any:
     return jnp.where(jnp.any(differs), a.letters[first] < b.letters[first], a.length < b.length)
 
 
-def _found(a: Word, b: Word, *ends: Any) -> tuple[Any, Any, Any]:
+def _found(a: CodePoints, b: CodePoints, *ends: Any) -> tuple[Any, Any, Any]:
     """bool[room]: where `b` stands in a part of `a`; where that part begins, and the last place where it may."""
     n = a.length
 
@@ -47,38 +47,38 @@ def _found(a: Word, b: Word, *ends: Any) -> tuple[Any, Any, Any]:
     return starts_at(a, b) & (places(a) >= begin) & (places(a) <= last), begin, last
 
 
-def _find(a: Word, b: Word, *ends: Any) -> Any:
+def _find(a: CodePoints, b: CodePoints, *ends: Any) -> Any:
     here, begin, last = _found(a, b, *ends)
     found = jnp.where(jnp.any(here), jnp.argmax(here), -1)
     return jnp.where(b.length == 0, jnp.where(begin <= last, begin, -1), found)
 
 
-def _rfind(a: Word, b: Word, *ends: Any) -> Any:
+def _rfind(a: CodePoints, b: CodePoints, *ends: Any) -> Any:
     here, begin, last = _found(a, b, *ends)
     found = jnp.max(jnp.where(here, places(a), -1))
     return jnp.where(b.length == 0, jnp.where(begin <= last, last, -1), found)
 
 
-def _contains(a: Word, b: Word) -> Any:
+def _contains(a: CodePoints, b: CodePoints) -> Any:
     return (b.length == 0) | jnp.any(starts_at(a, b))
 
 
-def _starts(a: Word, b: Word) -> Any:
+def _starts(a: CodePoints, b: CodePoints) -> Any:
     return (b.length <= a.length) & jnp.all((a.letters == b.letters) | ~inside(b))
 
 
-def _ends(a: Word, b: Word) -> Any:
+def _ends(a: CodePoints, b: CodePoints) -> Any:
     return (b.length <= a.length) & jnp.all((cut(a, a.length - b.length, b.length).letters == b.letters) | ~inside(b))
 
 
-def _all_are(name: str, of_none: bool = False) -> Callable[[Word], Any]:
-    def holds(a: Word) -> Any:
+def _all_are(name: str, of_none: bool = False) -> Callable[[CodePoints], Any]:
+    def holds(a: CodePoints) -> Any:
         return jnp.all(characters.holds(name, a.letters) | ~inside(a)) & (of_none | (a.length > 0))
 
     return holds
 
 
-def _is_identifier(a: Word) -> Any:
+def _is_identifier(a: CodePoints) -> Any:
     first = characters.holds("isidentifier", a.letters[0])
     rest = characters.holds("continues", a.letters) | (places(a) == 0) | ~inside(a)
     return (a.length > 0) & first & jnp.all(rest)
@@ -87,7 +87,7 @@ def _is_identifier(a: Word) -> Any:
 # ---- numerals
 
 
-def _numeral(a: Word) -> tuple[Any, Any, Any]:
+def _numeral(a: CodePoints) -> tuple[Any, Any, Any]:
     """The digits of a numeral, where there are some, and whether it is negative; bool[room] for the digits."""
     word = spelt_parts.stripped(a)
     first = word.letters[0]
@@ -96,7 +96,7 @@ def _numeral(a: Word) -> tuple[Any, Any, Any]:
     return digit, held & (digit >= 0) & ~(signed & (places(a) == 0)), signed & (first == ord("-"))
 
 
-def _fits_int(a: Word) -> Any:
+def _fits_int(a: CodePoints) -> Any:
     """Is it a sign, and digits with single underscores between them?"""
     word = spelt_parts.stripped(a)
     _, is_digit, _ = _numeral(a)
@@ -108,7 +108,7 @@ def _fits_int(a: Word) -> Any:
     return jnp.any(is_digit) & ~jnp.any(others)
 
 
-def _int(a: Word) -> Any:
+def _int(a: CodePoints) -> Any:
     digit, is_digit, negative = _numeral(a)
     behind = jnp.sum(is_digit) - jnp.cumsum(is_digit)
     kind = jnp.zeros((), jnp.result_type(int)).dtype
@@ -117,7 +117,7 @@ def _int(a: Word) -> Any:
     return jnp.where(negative, -found, found)
 
 
-def _is_narrow(a: Word) -> Any:
+def _is_narrow(a: CodePoints) -> Any:
     """Has the number room on the device? By how many digits it has, and of as many as the largest, by all but one."""
     digit, is_digit, negative = _numeral(a)
     behind = jnp.sum(is_digit) - jnp.cumsum(is_digit)
@@ -133,7 +133,7 @@ def _is_narrow(a: Word) -> Any:
 
 
 def _packed(room: int) -> Callable[..., Any]:
-    def packed(a: Word) -> tuple[Any]:
+    def packed(a: CodePoints) -> tuple[Any]:
         held = jnp.pad(jnp.where(inside(a), a.letters, 0), (0, room - a.letters.shape[0]))
         return (jnp.concatenate([jnp.asarray(a.length, jnp.int32)[None], jnp.asarray(held, jnp.int32)]),)
 
@@ -171,10 +171,10 @@ def function(name: str, room: int, lists: Sequence[bool]) -> Callable[..., Any]:
 
     def applied(*parts: Any) -> Any:
         rest = iter(parts)
-        found = of(*(Word(next(rest), next(rest)) if is_list else next(rest) for is_list in lists))
+        found = of(*(CodePoints(next(rest), next(rest)) if is_list else next(rest) for is_list in lists))
         if name == "packed":
             return found
-        if isinstance(found, Word):
+        if isinstance(found, CodePoints):
             return jax_compat.weakened(found.length), jax_compat.weakened(found.letters)
         is_bool = jnp.asarray(found).dtype == bool
         return (jnp.asarray(found, bool) if is_bool else jax_compat.weakened(found),)

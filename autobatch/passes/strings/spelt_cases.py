@@ -14,7 +14,7 @@ import numpy as np
 
 from autobatch.ir import texts
 from autobatch.passes.strings import characters
-from autobatch.passes.strings.spelt_words import Word, inside, places, woven
+from autobatch.passes.strings.spelt_words import CodePoints, inside, places, woven
 
 _NONE = -1
 
@@ -36,13 +36,13 @@ def _changed(name: str, letters: Any) -> Any:
     return jnp.where((keys[at] == letters)[:, None], rows[at], same)
 
 
-def _spread(a: Word, becomes: Any) -> Word:
+def _spread(a: CodePoints, becomes: Any) -> CodePoints:
     """The word of what each letter becomes."""
     lengths = jnp.where(inside(a), jnp.sum(becomes != _NONE, 1), 0)
     return woven(a, lengths, lambda source, k: becomes[source, jnp.clip(k, 0, 2)])
 
 
-def _each(name: str) -> Callable[[Word], Word]:
+def _each(name: str) -> Callable[[CodePoints], CodePoints]:
     return lambda a: _spread(a, _changed(name, a.letters))
 
 
@@ -51,34 +51,34 @@ def _before(cased: Any) -> Any:
     return jnp.roll(cased, 1).at[0].set(False)
 
 
-def _title(a: Word) -> Word:
+def _title(a: CodePoints) -> CodePoints:
     inner = _before(characters.holds("is_cased", a.letters))
     return _spread(a, jnp.where(inner[:, None], _changed("lower", a.letters), _changed("title", a.letters)))
 
 
-def _capitalize(a: Word) -> Word:
+def _capitalize(a: CodePoints) -> CodePoints:
     first = (places(a) == 0)[:, None]
     return _spread(a, jnp.where(first, _changed("title", a.letters), _changed("lower", a.letters)))
 
 
-def _is_title(a: Word) -> Any:
+def _is_title(a: CodePoints) -> Any:
     begins, lower = (characters.holds(name, a.letters) & inside(a) for name in ("istitle", "islower"))
     cased = begins | lower
     inner = _before(cased)
     return jnp.any(cased) & ~jnp.any(begins & inner) & ~jnp.any(lower & ~inner)
 
 
-def _is_upper(a: Word) -> Any:
+def _is_upper(a: CodePoints) -> Any:
     upper, title, lower = (characters.holds(name, a.letters) & inside(a) for name in ("isupper", "istitle", "islower"))
     return jnp.any(upper) & ~jnp.any(lower | (title & ~upper))
 
 
-def _is_lower(a: Word) -> Any:
+def _is_lower(a: CodePoints) -> Any:
     title, lower = (characters.holds(name, a.letters) & inside(a) for name in ("istitle", "islower"))
     return jnp.any(lower) & ~jnp.any(title)
 
 
-FUNCTIONS: dict[str, Callable[[Word], Any]] = {
+FUNCTIONS: dict[str, Callable[[CodePoints], Any]] = {
     **{name: _each(name) for name in ("upper", "lower", "casefold", "swapcase")},
     "title": _title,
     "capitalize": _capitalize,

@@ -7,46 +7,46 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 
-class Word(NamedTuple):
+class CodePoints(NamedTuple):
     """`letters`: int32[room], of which so many count."""
 
     length: Any
     letters: Any
 
 
-def places(a: Word) -> Any:
+def places(a: CodePoints) -> Any:
     return jnp.arange(a.letters.shape[0])
 
 
-def inside(a: Word) -> Any:
+def inside(a: CodePoints) -> Any:
     """bool[room]: which letters count."""
     return places(a) < a.length
 
 
-def read(a: Word, at: Any) -> Any:
+def read(a: CodePoints, at: Any) -> Any:
     """Letters at some places; any where there are none."""
     return a.letters[jnp.clip(at, 0, a.letters.shape[0] - 1)]
 
 
-def cut(a: Word, begin: Any, count: Any) -> Word:
+def cut(a: CodePoints, begin: Any, count: Any) -> CodePoints:
     """So many letters from a place on."""
-    return Word(count, read(a, places(a) + begin))
+    return CodePoints(count, read(a, places(a) + begin))
 
 
-def starts_at(a: Word, b: Word) -> Any:
+def starts_at(a: CodePoints, b: CodePoints) -> Any:
     """bool[room]: does `b` stand in `a` at a place?"""
     place, k = places(a)[:, None], places(b)[None, :]
     alike = read(a, place + k) == b.letters[None, :]
     return jnp.all(alike | (k >= b.length), 1) & (places(a) + b.length <= a.length)
 
 
-def chosen(condition: Any, a: Word, b: Word) -> Word:
-    return Word(jnp.where(condition, a.length, b.length), jnp.where(condition, a.letters, b.letters))
+def chosen(condition: Any, a: CodePoints, b: CodePoints) -> CodePoints:
+    return CodePoints(jnp.where(condition, a.length, b.length), jnp.where(condition, a.letters, b.letters))
 
 
-def woven(a: Word, lengths: Any, letter: Any) -> Word:
+def woven(a: CodePoints, lengths: Any, letter: Any) -> CodePoints:
     """Each place gives so many letters, which come behind one another. `letter`: of a place, and of which letter."""
     ends = jnp.cumsum(lengths)
     k = places(a)
     source = jnp.minimum(jnp.sum(ends[None, :] <= k[:, None], 1), lengths.shape[0] - 1)
-    return Word(ends[-1], letter(source, k - (ends[source] - lengths[source])))
+    return CodePoints(ends[-1], letter(source, k - (ends[source] - lengths[source])))

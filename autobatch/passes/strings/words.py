@@ -40,7 +40,7 @@ from autobatch.ir.core import (
     walk,
 )
 from autobatch.ir.ops import Op, own
-from autobatch.ir.rewrite import Constants, Fresh, region_values, with_operands, with_regions
+from autobatch.ir.rewrite import ConstantPool, Fresh, region_values, with_operands, with_regions
 from autobatch.ir.types import BOOL, INT, STR, Array, List, Tag, Type
 from autobatch.passes.analysis.single_characters import all_single
 from autobatch.passes.control.blocks import words
@@ -65,7 +65,7 @@ def words_as_numbers(module: Module, device: Device) -> Module:
     found = decided_words(module, device)
     if not found:
         return module
-    fresh, constants = Fresh(module), Constants(module)
+    fresh, constants = Fresh(module), ConstantPool(module)
     functions, parameters = list[Function](), {f.name: f.region.args for f in module.functions}
     for f in module.functions:
         if found.isdisjoint(region_values(f.region)):
@@ -114,7 +114,7 @@ class Rewriter:
         fresh: Fresh,
         found: frozenset[Value],
         region: Region,
-        constants: Constants,
+        constants: ConstantPool,
         parameters: Mapping[str, Sequence[Value]] = MappingProxyType({}),
     ) -> None:
         self.fresh, self.found, self.constants, self.parameters = fresh, found, constants, parameters
@@ -408,7 +408,7 @@ class Rewriter:
         codes = tuple(map(ord, whole))
         self.become(i, lambda c: jnp.any(jnp.stack([c == k for k in codes])), (code,))
 
-    def known(self, i: Apply, known: characters.Known, xs: Sequence[Operand]) -> None:
+    def known(self, i: Apply, known: characters.KnownFunction, xs: Sequence[Operand]) -> None:
         if known.check is not None:
             (fine,) = self.traced(known.check, xs)
             self.check(fine, "ValueError", known.message)

@@ -22,23 +22,23 @@ from autobatch.backends.interface import FunctionProgram
 from autobatch.call.batches.data import Examples
 from autobatch.call.inspection import Parts, shapes_of
 from autobatch.call.prepared import Prepared
-from autobatch.call.specialise import Program
+from autobatch.call.specialise import SpecialisedProgram
 from autobatch.compiler import choice
 from autobatch.data.columns import Ints
 from autobatch.data.shapes import group_title
 from autobatch.errors import BatchError, SourceError
 from autobatch.tools.explain.collect import INTEGERS, of_call, of_machine_code, of_refusal
-from autobatch.tools.explain.facts import Backend, Facts, plain
+from autobatch.tools.explain.facts import BackendFacts, CallFactsShown, plain
 from autobatch.tools.explain.page import as_page, as_pages
 from autobatch.tools.explain.text import as_text
 
-__all__ = ["Backend", "Explanation", "GroupedExplanation", "backend_of", "explain_parts", "explain_refusal"]
+__all__ = ["BackendFacts", "Explanation", "GroupedExplanation", "backend_of", "explain_parts", "explain_refusal"]
 
 
 class Explanation:
     """What the compiler does with each line of a function for one call: `str(...)`, `.html()`, `.data`."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: CallFactsShown) -> None:
         self._facts = facts
 
     @property
@@ -64,7 +64,7 @@ class Explanation:
         return as_page(self._facts)
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> CallFactsShown:
         """What is shown, as dataclasses."""
         return self._facts
 
@@ -125,7 +125,7 @@ def _framed(page: str) -> str:
     )
 
 
-def backend_of(asked: str, taken: str, why: str = "") -> Backend:
+def backend_of(asked: str, taken: str, why: str = "") -> BackendFacts:
     """The back end of a call, and why it is that one. `why`: what decided where none is asked for."""
     if taken == "interpret":
         why = "asked for; row by row: the levels and windows are those of xla"
@@ -133,11 +133,11 @@ def backend_of(asked: str, taken: str, why: str = "") -> Backend:
         why = "asked for"
     else:
         why = f"{asked!r}: {why or 'the function is no machine code as a whole'}"
-    return Backend(asked, taken, why)
+    return BackendFacts(asked, taken, why)
 
 
 def explain_parts(
-    name: str, asked: str, taken: str, why: Callable[[Program, Examples], str], parts: Parts
+    name: str, asked: str, taken: str, why: Callable[[SpecialisedProgram, Examples], str], parts: Parts
 ) -> Explanation | GroupedExplanation:
     """The explanation of a call that is ready to run, or those of its groups. `why` XLA takes one that nobody asked it
     for."""
@@ -145,7 +145,7 @@ def explain_parts(
     return found[0] if len(found) == 1 else GroupedExplanation(name, found, [m for m, _ in parts], shapes_of(parts))
 
 
-def _explained(name: str, backend: Backend, prepared: Prepared) -> Explanation:
+def _explained(name: str, backend: BackendFacts, prepared: Prepared) -> Explanation:
     native, count = prepared.program.compiled.native, prepared.examples.count
     try:
         planned = prepared.with_tables()
@@ -169,7 +169,7 @@ def _explained(name: str, backend: Backend, prepared: Prepared) -> Explanation:
     return Explanation(of_call(name, backend, program, plan, ready.tables, signature))
 
 
-def _by_native(backend: Backend, native: FunctionProgram, prepared: Prepared, tables: str) -> Backend:
+def _by_native(backend: BackendFacts, native: FunctionProgram, prepared: Prepared, tables: str) -> BackendFacts:
     """The back end of a call by machine code, with why it was chosen and how it runs. `tables`: what is said of
     those."""
     if backend.asked == "auto":
@@ -180,7 +180,7 @@ def _by_native(backend: Backend, native: FunctionProgram, prepared: Prepared, ta
 
 
 def explain_refusal(
-    name: str, function: Callable[..., Any], examples: int, backend: Backend, error: SourceError
+    name: str, function: Callable[..., Any], examples: int, backend: BackendFacts, error: SourceError
 ) -> Explanation:
     """The explanation of a function that cannot be compiled."""
     return Explanation(of_refusal(name, function, examples, backend, error))

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from autobatch.backends.xla.native.eligible import all_by_kernel
-from autobatch.call.specialise import Program
+from autobatch.call.specialise import SpecialisedProgram
 from autobatch.data.tables import Signature, TableRequest
 from autobatch.errors import Failure, SourceError
 from autobatch.ir import jax_compat
@@ -19,12 +19,23 @@ from autobatch.ir.system import Space, space_of
 from autobatch.ir.types import Array
 from autobatch.planning.plan import DataPlan
 from autobatch.source import NOWHERE, Span
-from autobatch.tools.explain.facts import Backend, Bytes, Facts, Failed, Line, Place, Recurrence, Refusal, Rows, Text
-from autobatch.tools.explain.levels import Bound, recurrences
+from autobatch.tools.explain.facts import (
+    BackendFacts,
+    Bytes,
+    CallFactsShown,
+    FailedExample,
+    LinePlace,
+    RecurrenceFacts,
+    Refusal,
+    RowFacts,
+    SourceLine,
+    SourceText,
+)
+from autobatch.tools.explain.levels import BoundTables, recurrences
 from autobatch.tools.explain.places import Lines, Placed, placed
 from autobatch.tools.explain.products import products
 from autobatch.tools.explain.strategies import ahead, masked, strategies
-from autobatch.tools.explain.written import Where, Written, around, outermost, written
+from autobatch.tools.explain.written import Where, WrittenLines, around, outermost, written
 
 INTEGERS = "integers"
 """The table that holds all integers of a call."""
@@ -32,16 +43,16 @@ INTEGERS = "integers"
 
 def of_call(
     name: str,
-    backend: Backend,
-    program: Program,
+    backend: BackendFacts,
+    program: SpecialisedProgram,
     plan: DataPlan,
     tables: Mapping[str, Any],
     signature: Signature,
-) -> Facts:
+) -> CallFactsShown:
     """The facts of a call that is ready to run."""
     compiled = program.compiled
     schedule, spec, lowered = compiled.schedule, compiled.spec, compiled.lowered
-    bound = Bound(plan.request, signature, tables[INTEGERS])
+    bound = BoundTables(plan.request, signature, tables[INTEGERS])
     counts = bound.counts()
     found = placed(schedule, spec, counts)
     lines = Lines(found, spec, lowered.module)
@@ -58,7 +69,7 @@ def of_call(
 
     by = options.loops if backend.taken == "xla" else "xla"
     packs = masked(found, rows_of, by) if backend.taken == "xla" else ()
-    return Facts(
+    return CallFactsShown(
         function=name,
         examples=plan.count,
         backend=backend,
@@ -74,18 +85,20 @@ def of_call(
     )
 
 
-def of_machine_code(name: str, examples: int, backend: Backend, program: Program) -> Facts:
+def of_machine_code(name: str, examples: int, backend: BackendFacts, program: SpecialisedProgram) -> CallFactsShown:
     """The facts of machine code for which there is no program of XLA: the text alone, since nothing has rows."""
     lowered = program.compiled.lowered
     texts = outermost([*map(written, lowered.sources), *(around(span) for span, _ in lowered.traced)])
-    return Facts(name, examples, backend, None, tuple(Text(t.name, t.file, _unmarked(t)) for t in texts))
+    return CallFactsShown(name, examples, backend, None, tuple(SourceText(t.name, t.file, _unmarked(t)) for t in texts))
 
 
-def _unmarked(text: Written) -> tuple[Line, ...]:
-    return tuple(Line(number, line) for number, line in text.lines())
+def _unmarked(text: WrittenLines) -> tuple[SourceLine, ...]:
+    return tuple(SourceLine(number, line) for number, line in text.lines())
 
 
-def of_refusal(name: str, function: Callable[..., Any], examples: int, backend: Backend, error: SourceError) -> Facts:
+def of_refusal(
+    name: str, function: Callable[..., Any], examples: int, backend: BackendFacts, error: SourceError
+) -> CallFactsShown:
     """The facts of a function that is not compiled: its text, with the line that is refused."""
     places = [(error.message, error.span), *error.also]
     known = [(note, span) for note, span in places if span != NOWHERE]
@@ -97,25 +110,27 @@ def of_refusal(name: str, function: Callable[..., Any], examples: int, backend: 
     texts = outermost([written(function), *(around(span) for _, span in known)])
     span = error.span
     refusal = Refusal(type(error).__name__, error.message, error.cure, span.file, span.line, span.column)
-    return Facts(name, examples, backend, refusal, tuple(_refused(w, notes) for w in texts))
+    return CallFactsShown(name, examples, backend, refusal, tuple(_refused(w, notes) for w in texts))
 
 
-def _refused(text: Written, notes: Mapping[Where, tuple[list[str], Span]]) -> Text:
+def _refused(text: WrittenLines, notes: Mapping[Where, tuple[list[str], Span]]) -> SourceText:
     made = []
     for number, line in text.lines():
         words, span = notes.get((text.file, number), ((), None))
         if span is None:
-            made.append(Line(number, line))
+            made.append(SourceLine(number, line))
             continue
-        place = Place("refused")
+        place = LinePlace("refused")
         last = span.end_column if span.end_line == number else text.indent + len(line) + 1
         first = max(1, span.column - text.indent)
         columns = (first, max(first + 1, last - text.indent))
-        made.append(Line(number, line, place, (place,), tuple(words), columns))
-    return Text(text.name, text.file, tuple(made))
+        made.append(SourceLine(number, line, place, (place,), tuple(words), columns))
+    return SourceText(text.name, text.file, tuple(made))
 
 
-def _text(text: Written, lines: Lines, reached: frozenset[Where], traced: Sequence[tuple[Span, Span]]) -> Text:
+def _text(
+    text: WrittenLines, lines: Lines, reached: frozenset[Where], traced: Sequence[tuple[Span, Span]]
+) -> SourceText:
     """The margin: the places of each line; of a statement, on its first line, those of its other lines too."""
     found = {number: lines.at((text.file, number)) for number, _ in text.lines()}
     for first, last in text.statements:
@@ -126,18 +141,18 @@ def _text(text: Written, lines: Lines, reached: frozenset[Where], traced: Sequen
             handed = [at for span, at in traced if span.file == text.file and span.line <= first <= span.end_line]
             found[first] = next((at for s in handed if (at := lines.at((s.file, s.line)))), ())
         if not found[first]:
-            found[first] = (Place("nothing" if here in reached else "not reached"),)
-    made = [Line(n, line, found[n][0] if found[n] else None, found[n]) for n, line in text.lines()]
-    return Text(text.name, text.file, tuple(made))
+            found[first] = (LinePlace("nothing" if here in reached else "not reached"),)
+    made = [SourceLine(n, line, found[n][0] if found[n] else None, found[n]) for n, line in text.lines()]
+    return SourceText(text.name, text.file, tuple(made))
 
 
-def _failed(failure: Failure) -> Failed:
-    return Failed(failure.index, failure.kind, failure.message, failure.span.file, failure.span.line)
+def _failed(failure: Failure) -> FailedExample:
+    return FailedExample(failure.index, failure.kind, failure.message, failure.span.file, failure.span.line)
 
 
 def _rows(
-    program: Program, plan: DataPlan, counts: Mapping[int, int], signature: Signature, used: set[int]
-) -> tuple[Rows, ...]:
+    program: SpecialisedProgram, plan: DataPlan, counts: Mapping[int, int], signature: Signature, used: set[int]
+) -> tuple[RowFacts, ...]:
     """The kinds of rows that some equation runs over."""
     made = []
     for space in program.compiled.schedule.system.spaces:
@@ -146,11 +161,11 @@ def _rows(
             found = plan.rows(base) if base in plan.starts else counts[space.index]
             room = signature.capacity[space.index]
             name = space.name if space.kind != "distinct" else _distinct(space, program)
-            made.append(Rows(name, space.kind, found, counts[space.index], room))
+            made.append(RowFacts(name, space.kind, found, counts[space.index], room))
     return tuple(made)
 
 
-def _distinct(space: Space, program: Program) -> str:
+def _distinct(space: Space, program: SpecialisedProgram) -> str:
     """The name of rows that are distinct in some columns: by what is written there."""
     compiled = program.compiled
     base = next(s for s in compiled.schedule.system.spaces if s.index == space.base)
@@ -171,7 +186,9 @@ def _excerpt(span: Span) -> str:
     return text[span.column - 1 : last - 1] or f"line {span.line}"
 
 
-def _bytes(program: Program, request: TableRequest, tables: Mapping[str, Any], loops: Sequence[Recurrence]) -> Bytes:
+def _bytes(
+    program: SpecialisedProgram, request: TableRequest, tables: Mapping[str, Any], loops: Sequence[RecurrenceFacts]
+) -> Bytes:
     columns = {name for name, _ in request.data}
     held = {name: _item_size(t.dtype) * int(np.prod(t.shape)) for name, t in tables.items()}
     shared = sum(_size(v.type) for v in program.compiled.lowered.module.shared if isinstance(v.type, Array))

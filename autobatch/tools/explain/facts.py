@@ -26,7 +26,7 @@ PLACES = {
 
 
 @dataclass(frozen=True)
-class Place:
+class LinePlace:
     """Where some operations of a line run. `kind`: a key of `PLACES`. `when`: "before" or "after" the levels, where
     there are levels; after those of `recurrence`. For "level", `recurrence` is the one whose loop it is. `rows` is the
     largest number of rows that one of the `operations` runs on, None where rows have no meaning."""
@@ -39,26 +39,26 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Line:
+class SourceLine:
     """A line of the source. `place`: that of its most expensive operation, None where the margin is empty (`else:`,
     comments, continued lines). `places`: all of them, the most expensive first. `notes`: what is said under the line,
     and `columns` the range (from, to), from 1, that it is about."""
 
     number: int
     text: str
-    place: Place | None = None
-    places: tuple[Place, ...] = ()
+    place: LinePlace | None = None
+    places: tuple[LinePlace, ...] = ()
     notes: tuple[str, ...] = ()
     columns: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
-class Text:
+class SourceText:
     """The source of one function."""
 
     name: str
     file: str
-    lines: tuple[Line, ...]
+    lines: tuple[SourceLine, ...]
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Strategy:
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowFacts:
     """Rows of one kind. `kind`: "region" (activations that run one region of a function), "distinct" (distinct rows of
     another kind), "data" (objects of the examples), "elements" (of the lists that are reduced or returned) or
     "example". `found` rows are in the examples, of which `computed` are left when equal ones are one; room is for
@@ -92,7 +92,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Windows:
+class WindowFacts:
     """How often a level loop computes `width` rows of a task at once."""
 
     width: int
@@ -100,18 +100,18 @@ class Windows:
 
 
 @dataclass(frozen=True)
-class Task:
+class TaskFacts:
     """Straight-line code that a level loop runs over rows of one kind: window by window where XLA runs the loop."""
 
     name: str
     rows: int
     computed: int
     operations: int
-    windows: tuple[Windows, ...]
+    windows: tuple[WindowFacts, ...]
 
 
 @dataclass(frozen=True)
-class Level:
+class LevelFacts:
     """`rows` that one turn of the loop must compute, and rows that its windows do compute."""
 
     rows: int
@@ -119,7 +119,7 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Recurrence:
+class RecurrenceFacts:
     """A level loop. `occupancy` is `rows / computed`, None without rows. `buffer_bytes`: arrays that carry rows from
     level to level, and out of the loop. `native`: machine code runs it, and computes the rows there are."""
 
@@ -127,8 +127,8 @@ class Recurrence:
     rows: int
     computed: int
     occupancy: float | None
-    tasks: tuple[Task, ...]
-    levels: tuple[Level, ...]
+    tasks: tuple[TaskFacts, ...]
+    levels: tuple[LevelFacts, ...]
     buffer_bytes: int
     native: bool = False
 
@@ -143,14 +143,14 @@ class Multiplier:
 
 
 @dataclass(frozen=True)
-class Product:
+class ProductFacts:
     """A matrix product or another contraction. Shapes are those of one row; an operand that `varies` has its own value
     in each row, so its array has an axis of rows in front. `rows` are all rows that the product runs on; inside a level
     loop they come in the windows of the task. `operation` names what holds it too, such as `scan`. `multipliers`: for
     each width of windows, where the option `products` leaves a choice."""
 
     operation: str
-    place: Place
+    place: LinePlace
     left: tuple[int, ...]
     left_varies: bool
     right: tuple[int, ...]
@@ -176,7 +176,7 @@ class Bytes:
 
 
 @dataclass(frozen=True)
-class Backend:
+class BackendFacts:
     """`asked` for by the argument of `batched` or an option, `taken`, and why."""
 
     asked: str
@@ -197,7 +197,7 @@ class Refusal:
 
 
 @dataclass(frozen=True)
-class Failed:
+class FailedExample:
     """An example that failed while planning."""
 
     index: int
@@ -208,21 +208,21 @@ class Failed:
 
 
 @dataclass(frozen=True)
-class Facts:
+class CallFactsShown:
     """All that is known of one call. Of a function that is refused, only the first four and `texts`.
 
     `size_class`: the examples that the executable has room for, where capacities of rows are in `rows`."""
 
     function: str
     examples: int
-    backend: Backend
+    backend: BackendFacts
     refusal: Refusal | None
-    texts: tuple[Text, ...]
-    failed: tuple[Failed, ...] = ()
+    texts: tuple[SourceText, ...]
+    failed: tuple[FailedExample, ...] = ()
     strategies: tuple[Strategy, ...] = ()
-    rows: tuple[Rows, ...] = ()
-    recurrences: tuple[Recurrence, ...] = ()
-    products: tuple[Product, ...] = ()
+    rows: tuple[RowFacts, ...] = ()
+    recurrences: tuple[RecurrenceFacts, ...] = ()
+    products: tuple[ProductFacts, ...] = ()
     widths: tuple[int, ...] = ()
     bytes: Bytes | None = None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from autobatch.tools.explain.facts import PLACES, Facts, Line, Recurrence, Text
+from autobatch.tools.explain.facts import PLACES, CallFactsShown, RecurrenceFacts, SourceLine, SourceText
 from autobatch.tools.explain.picture import picture
 from autobatch.tools.explain.words import (
     bytes_of,
@@ -67,12 +67,12 @@ svg text { fill: var(--dim); font: 12px system-ui, sans-serif; }
 SHOWN_FAILURES = 100
 
 
-def as_page(facts: Facts) -> str:
+def as_page(facts: CallFactsShown) -> str:
     """The whole page."""
     return _page(facts.function, as_body(facts))
 
 
-def as_pages(function: str, title: str, groups: Sequence[tuple[str, Facts]]) -> str:
+def as_pages(function: str, title: str, groups: Sequence[tuple[str, CallFactsShown]]) -> str:
     """One page for the groups of a call: title and explanation of each."""
     bodies = [f"<h1>{escape(name)}</h1>\n{as_body(facts)}" for name, facts in groups]
     return _page(function, "\n<hr>\n".join([f"<h1>{escape(title)}</h1>", *bodies]))
@@ -87,7 +87,7 @@ def _page(function: str, body: str) -> str:
     )
 
 
-def as_body(facts: Facts) -> str:
+def as_body(facts: CallFactsShown) -> str:
     """What stands on the page."""
     parts = [f"<h1>{escape(heading(facts))}</h1>"]
     if facts.refusal is not None:
@@ -108,7 +108,7 @@ def _section(title: str, parts: Iterable[str]) -> str:
     return f"<section>\n<h2>{escape(title)}</h2>\n" + "\n".join(p for p in parts if p) + "\n</section>"
 
 
-def _source(text: Text, facts: Facts) -> str:
+def _source(text: SourceText, facts: CallFactsShown) -> str:
     """The lines of a function, as a table whose first column is the margin."""
     title = (
         f'<h3 title="{escape(text.file)}">{escape(text.name)} <span class="dim">{escape(place_of(text))}</span></h3>'
@@ -121,7 +121,7 @@ def _source(text: Text, facts: Facts) -> str:
     return f'{title}\n<div class="wide"><table class="source">\n{head}\n<tbody>\n{rows}\n</tbody></table></div>'
 
 
-def _line(line: Line, loops: int) -> str:
+def _line(line: SourceLine, loops: int) -> str:
     kind = line.place.kind.replace(" ", "-") if line.place is not None else ""
     word = margin(line, loops)
     all_ = "; ".join(
@@ -140,7 +140,7 @@ def _line(line: Line, loops: int) -> str:
     return f"{row}\n{notes}" if notes else row
 
 
-def _code(line: Line) -> str:
+def _code(line: SourceLine) -> str:
     if line.columns is None:
         return escape(line.text)
     first, last = line.columns[0] - 1, line.columns[1] - 1
@@ -148,7 +148,7 @@ def _code(line: Line) -> str:
     return f"{escape(parts[0])}<mark>{escape(parts[1])}</mark>{escape(parts[2])}"
 
 
-def _legend(facts: Facts) -> str:
+def _legend(facts: CallFactsShown) -> str:
     items = [
         f'<dt class="word {kind.replace(" ", "-")}">{escape(word)}</dt><dd>{escape(meaning)}</dd>'
         for kind, word, meaning in meanings(facts)
@@ -156,7 +156,7 @@ def _legend(facts: Facts) -> str:
     return f"<dl>{''.join(items)}</dl>" if items else ""
 
 
-def _failed(facts: Facts) -> str:
+def _failed(facts: CallFactsShown) -> str:
     rows = [
         [str(f.index), escape(f"{file_name(f.file)}:{f.line}" if f.line else ""), escape(f"{f.kind}: {f.message}")]
         for f in facts.failed[:SHOWN_FAILURES]
@@ -164,7 +164,7 @@ def _failed(facts: Facts) -> str:
     return _table(f"{len(facts.failed):,} examples fail", ["example", "line", "error"], rows)
 
 
-def _levels(loop: Recurrence) -> str:
+def _levels(loop: RecurrenceFacts) -> str:
     """The picture of one loop, and its tasks as a table."""
     key = '<span class="key useful"></span>needed <span class="key padded"></span>computed to fill windows'
     caption = f"<figcaption>{escape(summary(loop))}.<br>Rows on each level: {key}</figcaption>"
@@ -183,12 +183,12 @@ def _levels(loop: Recurrence) -> str:
     return f"<h3>r{loop.index}</h3>\n" + (f"<figure>{drawn}{caption}</figure>\n" if drawn else "") + table
 
 
-def _strategies(facts: Facts) -> str:
+def _strategies(facts: CallFactsShown) -> str:
     rows = [[f"<code>{escape(s.name)}</code>", escape(s.strategy), escape(s.why)] for s in facts.strategies]
     return _table("Strategies", ["function", "strategy", "why"], rows)
 
 
-def _rows(facts: Facts) -> str:
+def _rows(facts: CallFactsShown) -> str:
     rows = [
         [f"<code>{escape(row_name(r))}</code>", escape(r.kind), f"{r.found:,}", f"{r.computed:,}", f"{r.capacity:,}"]
         for r in facts.rows
@@ -196,7 +196,7 @@ def _rows(facts: Facts) -> str:
     return _table(rows_title(facts).capitalize(), ["of", "kind", "found", "computed", "capacity"], rows)
 
 
-def _products(facts: Facts) -> str:
+def _products(facts: CallFactsShown) -> str:
     loops = len(facts.recurrences)
     rows = [
         [

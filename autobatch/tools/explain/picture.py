@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from html import escape
 
-from autobatch.tools.explain.facts import Level, Recurrence
+from autobatch.tools.explain.facts import LevelFacts, RecurrenceFacts
 from autobatch.tools.explain.words import summary
 
 WIDTH, HEIGHT, LEFT, BELOW, ABOVE = 720, 180, 56, 24, 10
@@ -27,7 +27,7 @@ class Bar:
         return f"{which}: {self.rows:,.4g} rows of {self.computed:,.4g} computed"
 
 
-def bars(levels: tuple[Level, ...]) -> list[Bar]:
+def bars(levels: tuple[LevelFacts, ...]) -> list[Bar]:
     """At most `BARS` bars for all levels."""
     step = max(1, -(-len(levels) // BARS))
     made = []
@@ -38,7 +38,7 @@ def bars(levels: tuple[Level, ...]) -> list[Bar]:
     return made
 
 
-def picture(loop: Recurrence) -> str:
+def picture(loop: RecurrenceFacts) -> str:
     """An SVG element; each bar says its numbers to who points at it, the whole picture says its summary."""
     drawn = bars(loop.levels)
     highest = max((bar.computed for bar in drawn), default=0)

@@ -17,10 +17,10 @@ from autobatch.data.spec import PlanSpec, RegionSpec
 from autobatch.ir.core import Call, For, Function, Instruction, Module, regions, walk
 from autobatch.ir.core import Region as Block
 from autobatch.ir.system import Compute, Equation, Fold, Gather, PathSum, Space, Variable, reads, results, space_of
-from autobatch.passes.schedule.fission import Recurrence, Schedule, Stage
+from autobatch.passes.schedule.fission import Recurrence, Schedule, ScheduleStage
 from autobatch.passes.simplify.inline import recursive_functions
 from autobatch.source import NOWHERE, Span
-from autobatch.tools.explain.facts import PLACES, Place
+from autobatch.tools.explain.facts import PLACES, LinePlace
 from autobatch.tools.explain.written import Where
 
 ORDER = {kind: rank for rank, kind in enumerate(PLACES)}
@@ -31,7 +31,7 @@ class Placed:
     """An equation and where it runs. `task`: the name of the task in a level loop."""
 
     equation: Equation
-    place: Place
+    place: LinePlace
     task: str | None = None
 
     @property
@@ -50,16 +50,16 @@ def placed(schedule: Schedule, spec: PlanSpec, rows: Mapping[int, int]) -> list[
     last: dict[Variable, int] = {}
     found: list[Placed] = []
 
-    def whole(equation: Equation, space: Space | None, behind: int) -> Place:
+    def whole(equation: Equation, space: Space | None, behind: int) -> LinePlace:
         if space is None:
-            return Place("once", operations=1)
+            return LinePlace("once", operations=1)
         kind = "example" if space.index in examples else "frame"
         when = ("before" if behind < 0 else "after") if has_levels else None
-        return Place(kind, when, behind if behind >= 0 else None, 1, rows.get(space.index, 0))
+        return LinePlace(kind, when, behind if behind >= 0 else None, 1, rows.get(space.index, 0))
 
     for step in schedule.steps:
         match step:
-            case Stage(equations=equations):
+            case ScheduleStage(equations=equations):
                 for equation in equations:
                     behind = max((last.get(v, -1) for v in reads(equation)), default=-1)
                     last.update(dict.fromkeys(results(equation), behind))
@@ -68,7 +68,7 @@ def placed(schedule: Schedule, spec: PlanSpec, rows: Mapping[int, int]) -> list[
                 for task in tasks:
                     for equation in task.equations:
                         last.update(dict.fromkeys(results(equation), index))
-                        place = Place("level", None, index, 1, rows.get(task.order.space.index, 0))
+                        place = LinePlace("level", None, index, 1, rows.get(task.order.space.index, 0))
                         found.append(Placed(equation, place, str(task.order)))
     return found
 
@@ -101,7 +101,7 @@ class Lines:
     """Places by line. What optimisation has dissolved takes the place of what it became."""
 
     def __init__(self, found: Sequence[Placed], spec: PlanSpec, lowered: Module) -> None:
-        self.places: dict[Where, list[Place]] = defaultdict(list)
+        self.places: dict[Where, list[LinePlace]] = defaultdict(list)
         for p in found:
             inside = masked_spans(p.equation)
             for span in inside:
@@ -110,10 +110,10 @@ class Lines:
                 self.add(p.span, [p.place])
             if isinstance(p.equation, Compute) and p.equation.op.name == "blocks":
                 for span in p.equation.op["program"].spans():
-                    self.add(span, [Place("stack", operations=1, rows=p.place.rows)])
+                    self.add(span, [LinePlace("stack", operations=1, rows=p.place.rows)])
         for function in spec.slice.functions:
             for instruction in walk(function.region):
-                self.add(instruction.span, [Place("host", operations=1)])
+                self.add(instruction.span, [LinePlace("host", operations=1)])
         self.functions = {f.name: f for f in lowered.functions}
         self.left = {f.name for f in spec.module.functions}
         self.turns = {f.span for f in spec.module.functions}
@@ -124,13 +124,13 @@ class Lines:
         for function in lowered.functions:
             self.inlined(function.region, own)
 
-    def add(self, span: Span, places: Sequence[Place]) -> None:
+    def add(self, span: Span, places: Sequence[LinePlace]) -> None:
         if span.line:
             self.places[span.file, span.line].extend(places)
 
-    def at(self, line: Where) -> tuple[Place, ...]:
+    def at(self, line: Where) -> tuple[LinePlace, ...]:
         """What runs where of a line, the most expensive place first; operations of one place are counted together."""
-        joined: dict[tuple[str, str | None, int | None], Place] = {}
+        joined: dict[tuple[str, str | None, int | None], LinePlace] = {}
         for p in self.places.get(line, ()):
             key = (p.kind, p.when, p.recurrence)
             old = joined.get(key, replace(p, operations=0))
@@ -138,7 +138,7 @@ class Lines:
             joined[key] = replace(old, operations=old.operations + p.operations, rows=rows)
         return tuple(sorted(joined.values(), key=_cost))
 
-    def inlined(self, region: Block, own: Mapping[Where, Sequence[Place]]) -> None:
+    def inlined(self, region: Block, own: Mapping[Where, Sequence[LinePlace]]) -> None:
         """Calls of functions that were inlined: what the lines of those became."""
         for instruction in walk(region):
             if isinstance(instruction, Call) and instruction.callee not in self.left:
@@ -170,6 +170,6 @@ class Lines:
                 self.fused(inner, instruction if whole_loop else loop)
 
 
-def _cost(place: Place) -> tuple[int, int, int]:
+def _cost(place: LinePlace) -> tuple[int, int, int]:
     """Loops first, then by rows."""
     return ORDER[place.kind], -(place.rows or 0), -1 if place.recurrence is None else place.recurrence

@@ -10,11 +10,11 @@ from autobatch.ir.system import Atom, Compute, Variable
 from autobatch.ir.types import Array
 from autobatch.passes.schedule.contractions import row_product
 from autobatch.passes.schedule.sharing import CONTRACTIONS
-from autobatch.tools.explain.facts import Multiplier, Product
+from autobatch.tools.explain.facts import Multiplier, ProductFacts
 from autobatch.tools.explain.places import Placed
 
 
-def products(found: Iterable[Placed], option: str, widths: Sequence[int]) -> tuple[Product, ...]:
+def products(found: Iterable[Placed], option: str, widths: Sequence[int]) -> tuple[ProductFacts, ...]:
     """Every contraction of a schedule, in the order in which they run. `option`: what may compute them."""
     return tuple(
         _product(p, p.equation, name, _multipliers(p, option, widths))
@@ -41,13 +41,13 @@ def _multipliers(p: Placed, option: str, widths: Sequence[int]) -> tuple[Multipl
     return tuple(Multiplier(w, "xla" if c.kernel is None else "native", c.why) for w, c in chosen)
 
 
-def _product(p: Placed, equation: Compute, name: str, multipliers: tuple[Multiplier, ...]) -> Product:
+def _product(p: Placed, equation: Compute, name: str, multipliers: tuple[Multiplier, ...]) -> ProductFacts:
     xs = equation.operands if equation.op.name in CONTRACTIONS else ()
     left, right = (_operand(xs, k) for k in (0, 1))
     result = equation.results[0].type.shape
     span = equation.span
     shapes = (*left, *right, result)
-    return Product(name, p.place, *shapes, p.place.rows, p.task, span.file, span.line, multipliers)
+    return ProductFacts(name, p.place, *shapes, p.place.rows, p.task, span.file, span.line, multipliers)
 
 
 def _operand(xs: tuple[Atom, ...], k: int) -> tuple[tuple[int, ...], bool]:

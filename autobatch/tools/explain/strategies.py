@@ -10,7 +10,7 @@ import networkx as nx
 
 from autobatch.backends.xla.machine_rows import gang, refills, why_refilled
 from autobatch.backends.xla.masks import packings
-from autobatch.compiler.pipeline import Program
+from autobatch.compiler.pipeline import CompiledProgram
 from autobatch.ir.core import For, Function, If, Literal, Module, Operand, While, walk
 from autobatch.ir.masked import limit_of
 from autobatch.ir.system import Compute, Equation, PathSum, Variable, space_of
@@ -24,7 +24,7 @@ TURNS = re.compile(r"(.*)\.(for|while|map)\d+")
 """Names of loops that became functions, and of the functions that they stand in."""
 
 
-def strategies(program: Program, equations: Sequence[Equation], loops: str) -> tuple[Strategy, ...]:
+def strategies(program: CompiledProgram, equations: Sequence[Equation], loops: str) -> tuple[Strategy, ...]:
     """Functions in the order of the program, each with its loops; then sums that became one operation. `loops`: the
     option of that name."""
     lowered, spec = program.lowered.module, program.spec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from autobatch.tools.explain.facts import Facts, Recurrence, Text
+from autobatch.tools.explain.facts import CallFactsShown, RecurrenceFacts, SourceText
 from autobatch.tools.explain.words import (
     bytes_of,
     file_name,
@@ -27,7 +27,7 @@ SHOWN_LEVELS = 16
 SHOWN_FAILURES = 5
 
 
-def as_text(facts: Facts) -> str:
+def as_text(facts: CallFactsShown) -> str:
     """The whole explanation."""
     parts = [[heading(facts)], *([f"{place_of(t)}  {t.name}", *_source(t, facts)] for t in facts.texts)]
     if facts.refusal is not None and not any(line.notes for t in facts.texts for line in t.lines):
@@ -48,7 +48,7 @@ def as_text(facts: Facts) -> str:
     return "\n\n".join("\n".join(line.rstrip() for line in part if line) for part in parts if part)
 
 
-def _source(text: Text, facts: Facts) -> Iterator[str]:
+def _source(text: SourceText, facts: CallFactsShown) -> Iterator[str]:
     """The lines with their margin: place, rows, number."""
     loops = len(facts.recurrences)
     margins = [margin(line, loops) for line in text.lines]
@@ -64,14 +64,14 @@ def _source(text: Text, facts: Facts) -> Iterator[str]:
         yield from (" " * len(before) + note for note in line.notes)
 
 
-def _legend(facts: Facts) -> list[str]:
+def _legend(facts: CallFactsShown) -> list[str]:
     """What the words of the margin mean."""
     found = meanings(facts)
     width = max((len(word) for _, word, _ in found), default=0)
     return [f"  {word:<{width}}  {meaning}" for _, word, meaning in found]
 
 
-def _failed(facts: Facts) -> list[str]:
+def _failed(facts: CallFactsShown) -> list[str]:
     """Examples that failed while planning."""
     if not facts.failed:
         return []
@@ -82,7 +82,7 @@ def _failed(facts: Facts) -> list[str]:
     return lines
 
 
-def _levels(loop: Recurrence) -> list[str]:
+def _levels(loop: RecurrenceFacts) -> list[str]:
     """A level loop: rows, occupancy, windows, and how wide its levels are."""
     lines = [f"levels of r{loop.index}", f"  {summary(loop)}"]
     for task in loop.tasks:

@@ -5,10 +5,19 @@ from __future__ import annotations
 import re
 from pathlib import PurePath
 
-from autobatch.tools.explain.facts import PLACES, Facts, Line, Place, Product, Recurrence, Rows, Text
+from autobatch.tools.explain.facts import (
+    PLACES,
+    CallFactsShown,
+    LinePlace,
+    ProductFacts,
+    RecurrenceFacts,
+    RowFacts,
+    SourceLine,
+    SourceText,
+)
 
 
-def label(place: Place, loops: int) -> str:
+def label(place: LinePlace, loops: int) -> str:
     """A place in two or three words; `loops` is the number of level loops there are."""
     match place.kind:
         case "level":
@@ -25,7 +34,7 @@ def label(place: Place, loops: int) -> str:
             return kind
 
 
-def margin(line: Line, loops: int) -> str:
+def margin(line: SourceLine, loops: int) -> str:
     """The place of a line; a plus where other operations of it run elsewhere on the device."""
     if line.place is None:
         return ""
@@ -33,7 +42,7 @@ def margin(line: Line, loops: int) -> str:
     return label(line.place, loops) + (" +" if len(on_device) > 1 else "")
 
 
-def meanings(facts: Facts) -> list[tuple[str, str, str]]:
+def meanings(facts: CallFactsShown) -> list[tuple[str, str, str]]:
     """What the margin says: each kind of place that occurs, its word, what it means."""
     named = {"level": "level rN", "masked": "masked, rN in a level loop", "nothing": "-"}
     found = [(kind, named.get(kind, kind), PLACES[kind]) for kind in kinds(facts) if kind != "refused"]
@@ -42,7 +51,7 @@ def meanings(facts: Facts) -> list[tuple[str, str, str]]:
     return found
 
 
-def row_name(rows: Rows) -> str:
+def row_name(rows: RowFacts) -> str:
     """What the rows are."""
     if rows.kind == "data":
         words = {"#root": "examples", "#argument": "argument"}
@@ -51,13 +60,13 @@ def row_name(rows: Rows) -> str:
     return rows.name
 
 
-def rows_title(facts: Facts) -> str:
+def rows_title(facts: CallFactsShown) -> str:
     """Whether equal rows were found."""
     shared = any(r.computed < r.found for r in facts.rows)
     return "rows: equal ones are computed once" if shared else "rows"
 
 
-def products_title(facts: Facts) -> str:
+def products_title(facts: CallFactsShown) -> str:
     """How many products are in no level loop."""
     outside = sum(p.place.kind != "level" for p in facts.products)
     return f"matrix products: {outside} of {len(facts.products)} outside the level loops"
@@ -68,13 +77,13 @@ def file_name(path: str) -> str:
     return PurePath(path).name
 
 
-def kinds(facts: Facts) -> list[str]:
+def kinds(facts: CallFactsShown) -> list[str]:
     """The kinds of places that occur, in the order of `PLACES`."""
     found = {line.place.kind for text in facts.texts for line in text.lines if line.place is not None}
     return [kind for kind in PLACES if kind in found]
 
 
-def heading(facts: Facts) -> str:
+def heading(facts: CallFactsShown) -> str:
     """What was explained: examples and back end, or that it is refused."""
     if facts.refusal is not None:
         return f"{facts.function}: refused ({facts.refusal.kind})"
@@ -83,17 +92,17 @@ def heading(facts: Facts) -> str:
     return f"{facts.function}: {count} on {backend.taken} ({backend.why})"
 
 
-def rows_of(line: Line) -> str:
+def rows_of(line: SourceLine) -> str:
     """The rows of the most expensive operation of a line."""
     return "" if line.place is None or line.place.rows is None else f"{line.place.rows:,}"
 
 
-def place_of(text: Text) -> str:
+def place_of(text: SourceText) -> str:
     """File and first line."""
     return f"{file_name(text.file)}:{text.lines[0].number}"
 
 
-def shapes(product: Product) -> str:
+def shapes(product: ProductFacts) -> str:
     """`[rows, 8] x [8, 24]`: an operand with its own value in each row has an axis of rows."""
 
     def one(shape: tuple[int, ...], varies: bool) -> str:
@@ -105,7 +114,7 @@ def shapes(product: Product) -> str:
     return both if product.operation == "dot_general" else f"{product.operation} {both}"
 
 
-def windows_of(product: Product, facts: Facts) -> str:
+def windows_of(product: ProductFacts, facts: CallFactsShown) -> str:
     """The rows of a product; in a level loop, how many at once and how often."""
     if product.task is None or product.place.recurrence is None:
         return "" if product.rows is None else f"{product.rows:,}"
@@ -116,7 +125,7 @@ def windows_of(product: Product, facts: Facts) -> str:
     return " + ".join(f"{w.count:,} of {w.width:,}" for w in task.windows) or "none"
 
 
-def multipliers_of(product: Product) -> str:
+def multipliers_of(product: ProductFacts) -> str:
     """What computes a product at each width of windows, where there is a choice: `native at 16, 8; xla at 64 (why)`."""
     by: dict[tuple[str, str], list[int]] = {}
     for m in product.multipliers:
@@ -137,7 +146,7 @@ def percent(part: float | None) -> str:
     return f"{min(int(part * 100 + 0.5), 99 if part < 1 else 100)} %"
 
 
-def summary(loop: Recurrence) -> str:
+def summary(loop: RecurrenceFacts) -> str:
     """A level loop in one sentence."""
     if not loop.levels:
         return "no rows, no levels"
@@ -148,7 +157,7 @@ def summary(loop: Recurrence) -> str:
     return f"{rows} on {levels}; {loop.computed:,} computed in windows: occupancy {percent(loop.occupancy)}"
 
 
-def bytes_of(facts: Facts) -> list[tuple[str, int]]:
+def bytes_of(facts: CallFactsShown) -> list[tuple[str, int]]:
     """What is held, and how many bytes it has."""
     if facts.bytes is None:
         return []

@@ -19,7 +19,7 @@ Where = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenLines:
     """The lines `first` to `last` of a file. `statements`: the lines of each, without those of the body inside it."""
 
     name: str
@@ -40,12 +40,12 @@ class Written:
         texts = (linecache.getline(self.file, n).expandtabs() for n in range(self.first, self.last + 1))
         return min((len(t) - len(t.lstrip()) for t in texts if t.strip()), default=0)
 
-    def holds(self, other: Written) -> bool:
+    def holds(self, other: WrittenLines) -> bool:
         """Is the other text a part of this one?"""
         return self.file == other.file and self.first <= other.first and other.last <= self.last
 
 
-def written(function: Callable[..., Any]) -> Written | None:
+def written(function: Callable[..., Any]) -> WrittenLines | None:
     """A Python function as it is written; None where its text is not available."""
     function = inspect.unwrap(getattr(function, "__autobatch_function__", function))
     function = getattr(function, "__func__", function)
@@ -58,7 +58,7 @@ def written(function: Callable[..., Any]) -> Written | None:
     return _described(source.node, source.file, source.name)
 
 
-def around(place: Span) -> Written | None:
+def around(place: Span) -> WrittenLines | None:
     """The innermost function around a place; None where there is none."""
     nodes = [n for n in ast.walk(_parsed(place.file)) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
     found = [n for n in nodes if _first(n) <= place.line <= (n.end_lineno or n.lineno)]
@@ -66,9 +66,9 @@ def around(place: Span) -> Written | None:
     return None if inner is None else _described(inner, place.file, inner.name)
 
 
-def outermost(found: Iterable[Written | None]) -> list[Written]:
+def outermost(found: Iterable[WrittenLines | None]) -> list[WrittenLines]:
     """Every text once, without those that lie inside another one."""
-    kept: list[Written] = []
+    kept: list[WrittenLines] = []
     for text in found:
         if text is not None and not any(other.holds(text) for other in kept):
             kept = [other for other in kept if not text.holds(other)] + [text]
@@ -92,10 +92,10 @@ def _first(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> int:
     return min([node.lineno, *(d.lineno for d in decorators)])
 
 
-def _described(node: Any, file: str, name: str) -> Written:
+def _described(node: Any, file: str, name: str) -> WrittenLines:
     body = [node.body] if isinstance(node, ast.Lambda) else node.body
     statements = tuple(sorted({extent for part in body for extent in _statements(part)}))
-    return Written(name.rpartition("<locals>.")[2], file, _first(node), node.end_lineno or node.lineno, statements)
+    return WrittenLines(name.rpartition("<locals>.")[2], file, _first(node), node.end_lineno or node.lineno, statements)
 
 
 def _statements(node: ast.AST) -> Iterator[tuple[int, int]]:

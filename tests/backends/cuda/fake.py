@@ -29,8 +29,8 @@ _modules: dict[int, str] = {}
 
 
 def written_for_both(write: Any) -> Any:
-    def both(*given: Any) -> kernel.Kernel:
-        made: kernel.Kernel = write(*given)
+    def both(*given: Any) -> kernel.CudaKernel:
+        made: kernel.CudaKernel = write(*given)
         _hosts[made.text] = write(*given, kernel.HOST).text
         return made
 

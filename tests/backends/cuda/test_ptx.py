@@ -9,8 +9,8 @@ import pytest
 
 import autobatch as ab
 from autobatch.backends.cuda import gradient, kernel, packing, ptx, sums
-from autobatch.backends.llvm.lanes.ops import Leaves, shape_of
-from autobatch.backends.llvm.lanes.program import Operand, Result, Signature
+from autobatch.backends.llvm.lanes.ops import LeafOperations, shape_of
+from autobatch.backends.llvm.lanes.program import CodeOperand, CodeSignature, Result
 from autobatch.backends.llvm.machine_code import RefusedError
 from tests.backends.lanes import test_ops
 from tests.backends.lanes.harness import equations
@@ -95,11 +95,11 @@ class TestAssembled:
 
 def of_operation(function, ones):
     inputs, body, results, arrays = equations(function, *ones)
-    operands = tuple(Operand(*shape_of(x.type), True) for x in inputs)
-    signature = Signature(operands, tuple(Result(*shape_of(r.type)) for r in results), False)
+    operands = tuple(CodeOperand(*shape_of(x.type), True) for x in inputs)
+    signature = CodeSignature(operands, tuple(Result(*shape_of(r.type)) for r in results), False)
 
     def run(gang, xs):
-        leaves = Leaves(gang.w, gang.constant)
+        leaves = LeafOperations(gang.w, gang.constant)
         env = dict(zip(inputs, xs, strict=True))
         leaves.run(body, env, results, arrays)
         return [leaves.read(r, env, arrays) for r in results]

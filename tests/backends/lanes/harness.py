@@ -7,8 +7,8 @@ import pytest
 
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.ffi import HANDLER
-from autobatch.backends.llvm.lanes.ops import Leaves, shape_of
-from autobatch.backends.llvm.lanes.program import Operand, Result, Signature, program
+from autobatch.backends.llvm.lanes.ops import LeafOperations, shape_of
+from autobatch.backends.llvm.lanes.program import CodeOperand, CodeSignature, Result, program
 from autobatch.backends.llvm.link import link
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.llvm.outside import library
@@ -43,11 +43,11 @@ def written(fun, rows, varying, width):
     """`fun` over rows as the text of a module for so many lanes, and what goes in and comes out."""
     ones = [x[0] if v else x for x, v in zip(rows, varying, strict=True)]
     inputs, body, results, arrays = equations(fun, *ones)
-    operands = tuple(Operand(*shape_of(x.type), v) for x, v in zip(inputs, varying, strict=True))
-    signature = Signature(operands, tuple(Result(*shape_of(r.type)) for r in results), masked=True)
+    operands = tuple(CodeOperand(*shape_of(x.type), v) for x, v in zip(inputs, varying, strict=True))
+    signature = CodeSignature(operands, tuple(Result(*shape_of(r.type)) for r in results), masked=True)
 
     def run(gang, xs):
-        leaves = Leaves(gang.w, gang.constant)
+        leaves = LeafOperations(gang.w, gang.constant)
         leaves.mask = gang.mask
         env = dict(zip(inputs, xs, strict=True))
         leaves.run(body, env, results, arrays)

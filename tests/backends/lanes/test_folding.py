@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autobatch.backends.llvm.lanes.folding import of_bools, of_integers
-from autobatch.backends.llvm.lanes.writer import Number, Writer
-from autobatch.backends.llvm.text import Function, broadcast
+from autobatch.backends.llvm.lanes.writer import LaneValue, LaneWriter
+from autobatch.backends.llvm.text import LlvmFunction, broadcast
 
 COMPARED = [f"icmp {p}" for p in ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")]
 NAMES = ["add", "sub", "mul", "and", "or", "xor", *COMPARED]
@@ -61,9 +61,9 @@ def test_unknown_operands_are_not_folded():
 
 
 def test_constants_of_gangs_are_no_instructions():
-    f = Function("void @f()")
-    w = Writer(f, 8)
-    x = Number("%x", "int32")
+    f = LlvmFunction("void @f()")
+    w = LaneWriter(f, 8)
+    x = LaneValue("%x", "int32")
     w.instruction("add", x, w.constant(3, "int32"))
     assert str(f).count("\n  %") == 1 and "splat (i32 3)" in str(f)
     assert broadcast(f, 8, "float", "0x3FF0000000000000") == "splat (float 0x3FF0000000000000)"
@@ -77,10 +77,10 @@ def test_division_by_a_constant(x, divisor):
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    f = Function("i32 @f(i32 %x)")
-    w = Writer(f, 1)
-    quotient = BY_NUMBER["div"](w, Op("div"), Number("%x", "int32"), w.constant(divisor, "int32"))
-    rest = BY_NUMBER["rem"](w, Op("rem"), Number("%x", "int32"), w.constant(divisor, "int32"))
+    f = LlvmFunction("i32 @f(i32 %x)")
+    w = LaneWriter(f, 1)
+    quotient = BY_NUMBER["div"](w, Op("div"), LaneValue("%x", "int32"), w.constant(divisor, "int32"))
+    rest = BY_NUMBER["rem"](w, Op("rem"), LaneValue("%x", "int32"), w.constant(divisor, "int32"))
     f.do(f"ret i32 {w.instruction('xor', quotient, rest).text}")
     machine = llvm.Target.from_default_triple().create_target_machine()
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(f)), machine)

@@ -6,8 +6,8 @@ import pytest
 
 import autobatch as ab
 from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.lanes.lifetimes import Origins
-from autobatch.backends.llvm.lanes.tensors import SMALL, Memory
+from autobatch.backends.llvm.lanes.lifetimes import BranchOrigins
+from autobatch.backends.llvm.lanes.tensors import SMALL, MemoryTensor
 
 try:
     machine_code.host()
@@ -218,8 +218,8 @@ def test_of_examples_that_fail():
 @pytest.mark.parametrize("f", [one_arm, both_arms, several_stores, swaps, nested, two_tables, fails_between])
 def test_without_a_copy(f, monkeypatch):
     """A table is written where it is made, and where the operation under a mask begins; never in a branch."""
-    filled, fill = [], Memory.fill
-    monkeypatch.setattr(Memory, "fill", lambda self, x: (filled.append(self.pointer), fill(self, x))[1])
+    filled, fill = [], MemoryTensor.fill
+    monkeypatch.setattr(MemoryTensor, "fill", lambda self, x: (filled.append(self.pointer), fill(self, x))[1])
     ab.batched(f, backend="llvm")(X, K)
     tables = 2 if f is two_tables else 1
     assert len(filled) <= 3 * tables
@@ -267,8 +267,8 @@ def deep(x, n):
 
 def test_a_branch_is_looked_at_once(monkeypatch):
     """However deep it stands: in every check that can fail there is one, so the time would be exponential."""
-    asked, origin = [], Origins.origin
-    monkeypatch.setattr(Origins, "origin", lambda self, x, made: (asked.append(x), origin(self, x, made))[1])
+    asked, origin = [], BranchOrigins.origin
+    monkeypatch.setattr(BranchOrigins, "origin", lambda self, x, made: (asked.append(x), origin(self, x, made))[1])
     found = ab.batched(deep, backend="llvm")(X, K)
     wanted = [deep(float(x), int(k)) for x, k in zip(X, K, strict=True)]
     np.testing.assert_allclose(found, np.asarray(wanted, np.float32), rtol=2e-5, atol=1e-4)

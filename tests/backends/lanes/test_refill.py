@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import autobatch as ab
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.lanes import refill
-from autobatch.backends.llvm.lanes.refill import Refilled, Split
+from autobatch.backends.llvm.lanes.refill import LoopSplit, Refilled
 
 try:
     machine_code.host()
@@ -70,7 +70,7 @@ def test_the_same_bits(backend, turns):
         patch.setattr(refill, "CHEAP", 0)
         found = results(everything, turns, backend)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Split, "of", staticmethod(lambda *region: None))
+        patch.setattr(LoopSplit, "of", staticmethod(lambda *region: None))
         wanted = results(everything, turns, backend)
     for x, y in zip(found, wanted, strict=True):
         np.testing.assert_array_equal(x, y)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch.backends.llvm.lanes.together import Together
+from autobatch.backends.llvm.lanes.together import JointTurns
 from tests.backends.lanes.harness import vector_width
 
 WIDTH = vector_width()
@@ -67,8 +67,8 @@ def tree_of(rng):
 @pytest.fixture
 def written(monkeypatch):
     made = []
-    write = Together.write
-    monkeypatch.setattr(Together, "write", lambda self, *rest: (made.append(self), write(self, *rest))[1])
+    write = JointTurns.write
+    monkeypatch.setattr(JointTurns, "write", lambda self, *rest: (made.append(self), write(self, *rest))[1])
     return made
 
 

@@ -9,12 +9,12 @@ from autobatch.backends.llvm import functions as numbers
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.link import link
 from autobatch.backends.llvm.machine_code import UnavailableError
-from autobatch.backends.llvm.text import Function, lanes_below
+from autobatch.backends.llvm.text import LlvmFunction, lanes_below
 from autobatch.backends.xla.products import build
-from autobatch.backends.xla.products.kernel import AVX2, Kernel, masked_load
+from autobatch.backends.xla.products.kernel import AVX2, ProductKernel, masked_load
 
 try:
-    KERNELS = list(dict.fromkeys([Kernel("float32", build.vectors()), Kernel("float32", AVX2)]))
+    KERNELS = list(dict.fromkeys([ProductKernel("float32", build.vectors()), ProductKernel("float32", AVX2)]))
 except UnavailableError as error:
     pytest.skip(f"no kernel here: {error}", allow_module_level=True)
 
@@ -25,8 +25,8 @@ def functions(kernel, names):
     """One function for each name: `x` and `out` are arrays of n floats."""
     parts = [kernel.intrinsics(), numbers.declarations(kernel.vector, kernel.suffix)]
     for name in names:
-        f = Function(f"void @{name}(ptr %x, ptr %out, i64 %n) nounwind")
-        v = numbers.Vectors(f, kernel.scalar, kernel.lanes)
+        f = LlvmFunction(f"void @{name}(ptr %x, ptr %out, i64 %n) nounwind")
+        v = numbers.VectorWriter(f, kernel.scalar, kernel.lanes)
         with f.loop(0, "%n", kernel.lanes) as at:
             mask = lanes_below(f, kernel.lanes, f.sub("%n", at))
             place = f.mul(at, kernel.bytes)

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from autobatch.testing.programs import Program
-from autobatch.testing.statements import Writer
-from autobatch.testing.writing import COUNT, INTEGER, NUMBER, VECTOR, Scope
+from autobatch.testing.statements import StatementWriter
+from autobatch.testing.writing import COUNT, INTEGER, NUMBER, VECTOR, DrawnScope
 
 HEADER = """
 import jax.numpy as jnp
@@ -25,10 +25,10 @@ def mix(x, v):
 ARGUMENTS = {"x": NUMBER, "k": INTEGER, "a": VECTOR}
 
 
-class NumberWriter(Writer):
+class NumberWriter(StatementWriter):
     """Draws programs whose arguments are a float, an integer and a vector."""
 
-    def number(self, s: Scope, depth: int = 2) -> str:
+    def number(self, s: DrawnScope, depth: int = 2) -> str:
         simple = [*s.of(NUMBER), 'p["w"]', "0.5", 'p["b"][1]', *(f"{k} / 4" for k in s.of(INTEGER))]
         simple += [f"{q} / 8" for q in s.of(COUNT)]
         if depth == 0:
@@ -49,7 +49,7 @@ class NumberWriter(Writer):
         ]
         return self.pick(forms)()
 
-    def vector(self, s: Scope, depth: int = 2) -> str:
+    def vector(self, s: DrawnScope, depth: int = 2) -> str:
         simple = [*s.of(VECTOR), 'p["b"]', 'p["W"][k % 3]']
         if depth == 0:
             return self.pick(simple)
@@ -64,7 +64,7 @@ class NumberWriter(Writer):
         ]
         return self.pick(forms)()
 
-    def integer(self, s: Scope, depth: int = 2) -> str:
+    def integer(self, s: DrawnScope, depth: int = 2) -> str:
         simple = [*s.of(INTEGER), "1", "2"]
         if depth == 0:
             return self.pick(simple)
@@ -79,19 +79,19 @@ class NumberWriter(Writer):
         ]
         return self.pick(forms)()
 
-    def structural(self, s: Scope, depth: int = 1) -> str:
+    def structural(self, s: DrawnScope, depth: int = 1) -> str:
         simple = ["k % 2 == 0", *(f"{i} < 3" for i in s.of(INTEGER))]
         b = partial(self.structural, s, depth - 1)
         forms = [lambda: self.pick(simple), lambda: f"not ({b()})", lambda: f"({b()} and {b()})"]
         return self.pick(forms)() if depth else self.pick(simple)
 
-    def statement(self, s: Scope, depth: int):
+    def statement(self, s: DrawnScope, depth: int):
         nested = [self.branch, self.counted, self.waiting, self.computed_while, self.computed_range]
         return self.pick([self.new, self.update, *(nested if depth else [])])(s, depth)
 
     def search(self) -> list[str]:
         """Recursion that numbers end, each call reading what the call before has returned."""
-        s = Scope({"v": VECTOR, "x": NUMBER, "n": INTEGER, "k": INTEGER}, nodes=(), returns=False, masked=True)
+        s = DrawnScope({"v": VECTOR, "x": NUMBER, "n": INTEGER, "k": INTEGER}, nodes=(), returns=False, masked=True)
         lines = [f"if n == 0 or {self.computed(s, 0)}:", f"    return {self.bounded(NUMBER, s, 'x')}, v"]
         lines += [f"x, v = search(p, k, {self.bounded(VECTOR, s, 'v')}, {self.bounded(NUMBER, s, 'x')}, n - 1)"]
         test = self.computed(s, 1)
@@ -102,13 +102,13 @@ class NumberWriter(Writer):
     def program(self) -> str:
         searches = self.recursion and self.chance(3)
         lines = self.search() if searches else []
-        body, s = self.statements(Scope(dict(ARGUMENTS), nodes=()), self.draw(st.integers(1, 4)), 2)
+        body, s = self.statements(DrawnScope(dict(ARGUMENTS), nodes=()), self.draw(st.integers(1, 4)), 2)
         lines += ["@ab.batched(in_axes=(None, 0, 0, 0))", "def main(p, x, k, a):", *("    " + line for line in body)]
         if searches:
             lines += [f"    x, a = search(p, k, a, x, {self.pick('234')})"]
         return HEADER + "\n".join([*lines, f"    return {self.result(s)}"]) + "\n"
 
-    def result(self, s: Scope) -> str:
+    def result(self, s: DrawnScope) -> str:
         """The integer as what computed numbers may have decided."""
         return ", ".join(self.bounded(kind, s, name) for name, kind in (("a", VECTOR), ("x", NUMBER), ("k", COUNT)))
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import autobatch as ab
 from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.lanes.likely import Reads, reads_of
+from autobatch.backends.llvm.lanes.likely import LikelyReads, reads_of
 from autobatch.backends.llvm.lanes.refill import dissolved
 from autobatch.backends.llvm.whole import code
 from autobatch.ir.core import For, While, walk
@@ -125,7 +125,7 @@ def test_equals_python_and_one_row_alone(name, data):
             np.testing.assert_allclose(of, wanted, rtol=1e-5, atol=1e-5)
 
 
-def reads(name: str) -> Reads | None:
+def reads(name: str) -> LikelyReads | None:
     """Of what a program computes; of the turns of its loop, where it has one."""
     region = dissolved(handle(name, None).executable.whole.region)
     return reads_of(next((i.body for i in walk(region) if isinstance(i, While | For)), region))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from autobatch.call.tracing import slots
 from autobatch.call.tracing.intercepted import noted
-from autobatch.call.tracing.log import Given, Kinds, Shared, TooLongError
+from autobatch.call.tracing.log import ExampleNumber, Kinds, SharedMarker, TooLongError
 from autobatch.call.tracing.outline import user_code
 from autobatch.call.tracing.recording import Recording
 from autobatch.call.tracing.symbols import Symbol
@@ -62,9 +62,9 @@ def run(program: list[tuple[int, int, int]], kinds: Kinds, by_machine: bool, mos
     if not by_machine:
         recording.close()
     held = [
-        recording.symbol(Given((4,), FLOAT, False, 0, 0)),
-        recording.shared(type_of((4,), FLOAT, False), Shared(0)),
-        recording.symbol(Given((4,), FLOAT, False, 0, 1)),
+        recording.symbol(ExampleNumber((4,), FLOAT, False, 0, 0)),
+        recording.shared(type_of((4,), FLOAT, False), SharedMarker(0)),
+        recording.symbol(ExampleNumber((4,), FLOAT, False, 0, 1)),
     ]
     with noted(recording):
         for operation, operand, k in program:
@@ -74,7 +74,7 @@ def run(program: list[tuple[int, int, int]], kinds: Kinds, by_machine: bool, mos
 
 
 def operand(recording: Recording) -> Any:
-    return recording.symbol(Given((4,), FLOAT, False, 0, 0))
+    return recording.symbol(ExampleNumber((4,), FLOAT, False, 0, 0))
 
 
 def same(first: Recording, second: Recording) -> bool:
@@ -181,7 +181,7 @@ def test_threads() -> None:
 
 
 def test_tables_grow() -> None:
-    table = slots.Table(3, 1000)
+    table = slots.WordTable(3, 1000)
     for k in range(2000):
         table.put((2, k), (-2 - k,))
     assert len(table.held) == 1000

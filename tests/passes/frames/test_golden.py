@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autobatch.ir.system import Compute, Gather, PathSum
-from autobatch.passes.schedule.fission import Recurrence, Stage
+from autobatch.passes.schedule.fission import Recurrence, ScheduleStage
 from tests.passes.frames.programs import child_sum, parameters, prepared, rnn, schedule_of, tree_lstm
 from tests.properties import functions as f
 from tests.properties import strategies as draws
@@ -82,7 +82,7 @@ def steps(schedule):
     """Each step as (kind, names of the operations by space)."""
     found = []
     for step in schedule.steps:
-        equations = step.equations if isinstance(step, Stage) else [e for t in step.tasks for e in t.equations]
+        equations = step.equations if isinstance(step, ScheduleStage) else [e for t in step.tasks for e in t.equations]
         ops = [e.op.name for e in equations if isinstance(e, Compute)]
         found.append((type(step).__name__, ops))
     return found
@@ -165,7 +165,7 @@ def test_unary_chains_cost_nothing():
 
 def test_structure_alone_has_no_numbers():
     """A function of structure is computed on the host; the device gets its column."""
-    assert steps(schedule_of(f.fib, [5]))[-1][0] == "Stage"
+    assert steps(schedule_of(f.fib, [5]))[-1][0] == "ScheduleStage"
     assert not recurrences(schedule_of(f.kept_nodes, [TREE]))
 
 

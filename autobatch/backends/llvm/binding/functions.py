@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from autobatch.backends.llvm.binding.step import Step
-from autobatch.planning.steps import FIRST, LENGTH, Op
+from autobatch.planning.steps import FIRST, LENGTH, StepOperation
 
 
 def lengths(s: Step) -> None:
@@ -272,23 +272,23 @@ def number(s: Step) -> None:
     s.put(s.out, s.operand(0), s.vector(1)[1])
 
 
-WRITTEN: dict[Op, Callable[[Step], None]] = {
-    Op.LENGTHS: lengths,
-    Op.CUT: cut,
-    Op.DISTINCT: distinct,
-    Op.READ: read,
-    Op.ALL: all_rows,
-    Op.SORT: sort,
-    Op.COUNT: count,
-    Op.PLACE: place,
-    Op.GATHER: gather,
-    Op.FILL: fill,
-    Op.JOIN: join,
-    Op.MEMBER: member,
-    Op.MAP: mapped,
-    Op.STARTS: starts,
-    Op.DEEPEST: deepest,
-    Op.LEVELS: levels,
-    Op.WINDOWS: windows,
-    Op.NUMBER: number,
+WRITTEN: dict[StepOperation, Callable[[Step], None]] = {
+    StepOperation.LENGTHS: lengths,
+    StepOperation.CUT: cut,
+    StepOperation.DISTINCT: distinct,
+    StepOperation.READ: read,
+    StepOperation.ALL: all_rows,
+    StepOperation.SORT: sort,
+    StepOperation.COUNT: count,
+    StepOperation.PLACE: place,
+    StepOperation.GATHER: gather,
+    StepOperation.FILL: fill,
+    StepOperation.JOIN: join,
+    StepOperation.MEMBER: member,
+    StepOperation.MAP: mapped,
+    StepOperation.STARTS: starts,
+    StepOperation.DEEPEST: deepest,
+    StepOperation.LEVELS: levels,
+    StepOperation.WINDOWS: windows,
+    StepOperation.NUMBER: number,
 }

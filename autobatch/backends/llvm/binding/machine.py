@@ -16,25 +16,28 @@ from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.binding.functions import WRITTEN
 from autobatch.backends.llvm.binding.step import Step
 from autobatch.backends.llvm.machine_code import UnavailableError
-from autobatch.backends.llvm.text import Function
-from autobatch.planning.steps import WORDS, Machine, Op, State, Steps
+from autobatch.backends.llvm.text import LlvmFunction
+from autobatch.planning.steps import WORDS, StepMachine, StepOperation, Steps, StepState
 
 
 def module() -> str:
     """All steps, and the loop that takes them."""
     parts = []
-    for op in Op:
+    for op in StepOperation:
         WRITTEN[op](written := Step(op))
         parts.append(written.text())
-    f = Function("i64 @run(ptr %steps, i64 %count, ptr %machine) nounwind")
+    f = LlvmFunction("i64 @run(ptr %steps, i64 %count, ptr %machine) nounwind")
     status = f.slot(0)
     with f.loop(0, "%count", 1) as n:
         step = f.at("%steps", f.mul(n, 8 * WORDS))
-        calls = [(int(op), f"%{op.name} = call i64 @step_{op.name.lower()}(ptr {step}, ptr %machine)") for op in Op]
+        calls = [
+            (int(op), f"%{op.name} = call i64 @step_{op.name.lower()}(ptr {step}, ptr %machine)")
+            for op in StepOperation
+        ]
         done, never = f.name("done"), f.name("never")
         table = " ".join(f"i64 {key}, label %at_{key}" for key, _ in calls)
         f.do(f"switch i64 {f.load('i64', step)}, label %{never} [{table}]")
-        for (key, call), op in zip(calls, Op, strict=True):
+        for (key, call), op in zip(calls, StepOperation, strict=True):
             f.block(f"at_{key}", falls=False)
             f.do(call)
             f.set(status, f"%{op.name}")
@@ -51,7 +54,7 @@ def module() -> str:
 
 
 @cache
-def binding_machine() -> Machine | None:
+def binding_machine() -> StepMachine | None:
     """The machine; None where there is no machine code."""
     try:
         text = module()
@@ -61,7 +64,7 @@ def binding_machine() -> Machine | None:
         return None
     function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)(code.functions["run"])
 
-    def run(steps: Steps, state: State, chosen: NDArray[np.int64], out: NDArray[Any]) -> int:
+    def run(steps: Steps, state: StepState, chosen: NDArray[np.int64], out: NDArray[Any]) -> int:
         arrays = (state.registers, state.arena, state.used, chosen, out)
         registers, arena, used, examples, numbers = (a.ctypes.data for a in arrays)
         given = np.array([registers, arena, len(state.arena), used, examples, len(chosen), numbers], np.int64)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from autobatch.backends.llvm.text import Function
-from autobatch.planning.steps import FIRST, FULL, LENGTH, TOO_LONG, Op
+from autobatch.backends.llvm.text import LlvmFunction
+from autobatch.planning.steps import FIRST, FULL, LENGTH, TOO_LONG, StepOperation
 
 REGISTERS, ARENA, ROOM, USED, CHOSEN, EXAMPLES, OUT = range(7)
 
@@ -19,11 +19,11 @@ REGISTERS, ARENA, ROOM, USED, CHOSEN, EXAMPLES, OUT = range(7)
 class Step:
     """Writes the function of one step. Numbers are i64, vectors pairs of an address and a length."""
 
-    def __init__(self, op: Op) -> None:
+    def __init__(self, op: StepOperation) -> None:
         self.op = op
         # no builtins: LLVM would make calls of memset and memcpy of the loops, and there is nobody to call
         head = f"internal i64 @step_{op.name.lower()}(ptr %step, ptr %machine)"
-        self.f = Function(f'{head} noinline nounwind "no-builtins"')
+        self.f = LlvmFunction(f'{head} noinline nounwind "no-builtins"')
         self.examples = self._field(EXAMPLES)
         self.out = self._pointer(OUT)
 

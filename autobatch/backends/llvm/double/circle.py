@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from autobatch.backends.llvm.double.pairs import Pair, choose, exact_product, exact_sum, quick_sum, quotient
 from autobatch.backends.llvm.formulas import (
+    IntegerVector,
     Mask,
     Real,
-    Whole,
     absolute,
     fma,
     if_any,
@@ -78,7 +78,7 @@ DIGITS = (
 class Angle:
     """n pi/2 + r; of n the last bits matter."""
 
-    n: Whole
+    n: IntegerVector
     r: Pair
 
 
@@ -115,7 +115,7 @@ def _of_large(x: Real) -> list[Real]:
     return [n.bits_as_float(), where(negative, -r.high, r.high), where(negative, -r.low, r.low)]
 
 
-def _fraction(high: Whole, low: Whole) -> Pair:
+def _fraction(high: IntegerVector, low: IntegerVector) -> Pair:
     """A signed number of 128 bits, of which 126 are behind the point: three floats of 43, 43 and 42 bits."""
     first = (high >> 21).as_float() * 2.0**-41
     second = (((high & 0x1FFFFF) << 22) | low.logical(42)).as_float() * 2.0**-84

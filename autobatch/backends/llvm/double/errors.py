@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from autobatch.backends.llvm.double.exponentials import Reduced, exp, or_nan, reduced
+from autobatch.backends.llvm.double.exponentials import ReducedExponent, exp, or_nan, reduced
 from autobatch.backends.llvm.double.logarithms import log
 from autobatch.backends.llvm.double.pairs import Pair, exact_product, exact_sum, quick_sum
 from autobatch.backends.llvm.formulas import (
@@ -110,7 +110,7 @@ def _erfc_of_large(size: Real) -> Real:
     main = quick_sum(x.like(ERFC[0]), fma(t, polynomial(t, ERFC[1:]), ERFC_LOW))
     square = exact_product(x, x)
     e = reduced(-square.high, -square.low)
-    found = main * Reduced(x.like(0.0), e.rest).pair() / exact_sum(x + x, 1.0)
+    found = main * ReducedExponent(x.like(0.0), e.rest).pair() / exact_sum(x + x, 1.0)
     return scaled(found.one(), e.n.whole())
 
 

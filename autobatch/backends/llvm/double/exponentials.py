@@ -49,7 +49,7 @@ LEAST, MOST = -746.0, 710.0
 
 
 @dataclass(frozen=True)
-class Reduced:
+class ReducedExponent:
     """2^n (1 + `rest`)."""
 
     n: Real
@@ -75,14 +75,14 @@ def rest_of(high: Real, low: Real) -> Pair:
     return quick_sum(high, fma(high * high, polynomial(high, EXPM1), fma(low, high, low)))
 
 
-def reduced(x: Real, low: Real | None = None) -> Reduced:
+def reduced(x: Real, low: Real | None = None) -> ReducedExponent:
     """Of numbers between -746 and 710, to which a small one may be added."""
     n = nearest(x * LOG2_E)
     exact = fma(n, -LN2_SHORT[0], x)
     high = fma(n, -LN2_SHORT[1], exact)
     rest = fma(n, -LN2_SHORT[1], exact - high)
     held = Pair(high, rest) if low is None else exact_sum(high, rest + low)
-    return Reduced(n, rest_of(held.high, held.low))
+    return ReducedExponent(n, rest_of(held.high, held.low))
 
 
 def or_nan(x: Real, found: Real) -> Real:
@@ -102,7 +102,7 @@ def exp2(x: Real) -> Real:
     n = nearest(held)
     r = held - n
     high = r * LN2[0]
-    return or_nan(x, Reduced(n, rest_of(high, fma(r, LN2[1], fma(r, LN2[0], -high)))).one())
+    return or_nan(x, ReducedExponent(n, rest_of(high, fma(r, LN2[1], fma(r, LN2[0], -high)))).one())
 
 
 def expm1(x: Real) -> Real:
@@ -128,7 +128,7 @@ def cosh(x: Real) -> Real:
 
 def _half_exp(size: Real) -> Real:
     parts = reduced(size)
-    return Reduced(parts.n - 1.0, parts.rest).one()
+    return ReducedExponent(parts.n - 1.0, parts.rest).one()
 
 
 def tanh(x: Real) -> Real:
@@ -141,7 +141,7 @@ def tanh(x: Real) -> Real:
 def logistic(x: Real) -> Real:
     """1 / (1 + e) or e / (1 + e), with e = exp(-|x|): nothing overflows. Below -40 it is exp(x)."""
     parts = reduced(-least(absolute(x), -LEAST))
-    e = Reduced(clamped(parts.n, -100.0, 0.0), parts.rest).pair()
+    e = ReducedExponent(clamped(parts.n, -100.0, 0.0), parts.rest).pair()
     one = exactly(x.like(1.0))
     usual = quotient(choose(x < 0.0, e, one), e.plus(1.0))
     return or_nan(x, where(x < -40.0, parts.one(), usual))

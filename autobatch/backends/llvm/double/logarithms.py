@@ -18,8 +18,8 @@ from autobatch.backends.llvm.double.pairs import (
 from autobatch.backends.llvm.formulas import (
     INFINITY,
     NAN,
+    IntegerVector,
     Real,
-    Whole,
     absolute,
     clamped,
     floor,
@@ -62,7 +62,7 @@ MOST_POWER = 1e25
 """Larger ones of any number but 1 are zero or infinite."""
 
 
-def split(x: Real) -> tuple[Whole, Real]:
+def split(x: Real) -> tuple[IntegerVector, Real]:
     """n and m of positive numbers."""
     small = x < TINY
     above = where(small, x * 2.0**54, x).bits() - ROOT_OF_HALF

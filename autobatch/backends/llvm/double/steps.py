@@ -10,9 +10,9 @@ from autobatch.backends.llvm.double.pairs import Pair, exactly
 from autobatch.backends.llvm.formulas import (
     INFINITY,
     NAN,
+    IntegerVector,
     Mask,
     Real,
-    Whole,
     absolute,
     fma,
     if_any,
@@ -114,7 +114,7 @@ def _long_division(a: Real, b: Real, mask: Mask) -> Real:
     return held()
 
 
-def _exponent(x: Real) -> Whole:
+def _exponent(x: Real) -> IntegerVector:
     """Of positive numbers, subnormal ones as well."""
     digits = _digits(x)
     small = x < 2.0 ** (-126 if digits == 24 else -1022)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 from autobatch.backends.llvm.double.pairs import Pair, exact_sum, quick_sum
-from autobatch.backends.llvm.formulas import Real, Whole, clamped, fma, table, where_whole
+from autobatch.backends.llvm.formulas import IntegerVector, Real, clamped, fma, table, where_whole
 
 Zero = tuple[int, tuple[float, float], tuple[float, float]]
 """A pole below 0 without its sign, what is to be added to it, as a pair, and the slope, as a pair."""
@@ -99,7 +99,7 @@ def digamma_near_zero(x: Real, pole: Real) -> Pair:
     return _series("zeros_of_digamma", _coefficients_of_digamma(), exact_sum(x, pole), row)
 
 
-def _series(name: str, rows: Sequence[int], behind: Pair, row: Whole) -> Pair:
+def _series(name: str, rows: Sequence[int], behind: Pair, row: IntegerVector) -> Pair:
     """`behind`: how far behind the pole."""
 
     def column(k: int) -> Real:

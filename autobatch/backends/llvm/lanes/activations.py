@@ -16,22 +16,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autobatch.backends.llvm.lanes.handing import Table, handed, received, types_of
+from autobatch.backends.llvm.lanes.handing import AddressTable, handed, received, types_of
 from autobatch.backends.llvm.lanes.masked_regions import LIMIT, Regions, bits, blocks_of, lanes_of
 from autobatch.backends.llvm.lanes.ops import Environment, shape_of
 from autobatch.backends.llvm.lanes.program import Gang
 from autobatch.backends.llvm.lanes.tensors import (
     Tensor,
-    Variable,
+    TensorVariable,
     copied,
     kept,
     select,
     set_all,
 )
 from autobatch.backends.llvm.lanes.uniform import last_calls, yielded
-from autobatch.backends.llvm.lanes.writer import ROOM, Number, Writer
+from autobatch.backends.llvm.lanes.writer import ROOM, LaneValue, LaneWriter
 from autobatch.backends.llvm.machine_code import RefusedError
-from autobatch.backends.llvm.text import Function as Text
+from autobatch.backends.llvm.text import LlvmFunction as Text
 from autobatch.ir.core import (
     Apply,
     Call,
@@ -46,11 +46,13 @@ from autobatch.ir.core import (
 from autobatch.ir.rewrite import free_values
 
 
-class Activations:
+class RecursionFunctions:
     """The functions of one recursion, for the gangs of one function of machine code. `uniform`: the values that all
     lanes share; `fails`: can a check in them fail?"""
 
-    def __init__(self, gang: Gang, functions: Sequence[Function], uniform: frozenset[Value], table: Table) -> None:
+    def __init__(
+        self, gang: Gang, functions: Sequence[Function], uniform: frozenset[Value], table: AddressTable
+    ) -> None:
         self.gang, self.uniform, self.table = gang, uniform, table
         self.functions = {f.name: f for f in functions}
         first = len(gang.functions)
@@ -67,7 +69,7 @@ class Activations:
         """The parameters of a function, and which of them all lanes share."""
         return [(a, a in self.uniform) for a in self.functions[name].region.args]
 
-    def result_type(self, name: str, w: Writer) -> str:
+    def result_type(self, name: str, w: LaneWriter) -> str:
         """Of a function: was it run to its end, and its results."""
         found = ["i1"]
         for x in self.functions[name].region.results:
@@ -75,7 +77,7 @@ class Activations:
         return f"{{ {', '.join(found)} }}"
 
     def call(
-        self, w: Writer, name: str, mask: Number, room: str, xs: Sequence[Tensor], around: str
+        self, w: LaneWriter, name: str, mask: LaneValue, room: str, xs: Sequence[Tensor], around: str
     ) -> tuple[str, list[Tensor]]:
         """An `i1`, whether the gang has not been given up, and the results. `around`: the state and the table."""
         of = self.result_type(name, w)
@@ -97,11 +99,11 @@ class Activations:
 class _Activation(Regions):
     """One function."""
 
-    def __init__(self, all: Activations, function: Function) -> None:
+    def __init__(self, all: RecursionFunctions, function: Function) -> None:
         self.all, self.function = all, function
         inner = Text("")
         inner.declarations, inner.metadata = all.gang.w.f.declarations, all.gang.w.f.metadata
-        w = Writer(inner, all.gang.w.width)
+        w = LaneWriter(inner, all.gang.w.width)
         super().__init__(all.gang.inside(w, all.table.frame(inner)), all.uniform, all.fails)
         self.around = "ptr %state, ptr %table"
         self.turns = bool(last_calls(function))
@@ -154,14 +156,14 @@ class _Activation(Regions):
 
     # ---- turns
 
-    def run(self, held: Environment, xs: Sequence[Tensor], mask: Number) -> None:
+    def run(self, held: Environment, xs: Sequence[Tensor], mask: LaneValue) -> None:
         """The body, again and again for lanes that call the function as the last thing they do."""
         region = self.function.region
         if not self.turns:
             self.charge(blocks_of(region))
             self.returning(region.body, region.results, {**held, **dict(zip(region.args, xs, strict=True))}, mask)
             return
-        self.arguments = [Variable(self.w, *shape_of(a.type), a in self.uniform) for a in region.args]
+        self.arguments = [TensorVariable(self.w, *shape_of(a.type), a in self.uniform) for a in region.args]
         set_all(self.w, self.arguments, xs)
         self.again = self.w.slot("bool")
         self.again.set(mask)
@@ -174,7 +176,7 @@ class _Activation(Regions):
             self.returning(region.body, region.results, env, active)
 
     def returning(
-        self, body: Sequence[Instruction], results: Sequence[Operand], env: Environment, mask: Number
+        self, body: Sequence[Instruction], results: Sequence[Operand], env: Environment, mask: LaneValue
     ) -> None:
         """The end of a function: what its lanes return."""
         last = body[-1] if body else None
@@ -193,7 +195,7 @@ class _Activation(Regions):
             mask = self.body(body, results, env, mask)
             self.returned([self.control.read(x, env) for x in results], mask)
 
-    def turn_again(self, call: Call, env: Environment, mask: Number) -> None:
+    def turn_again(self, call: Call, env: Environment, mask: LaneValue) -> None:
         w = self.w
         new = [self.control.read(x, env) for x in call.operands]
         held = []
@@ -202,11 +204,11 @@ class _Activation(Regions):
         set_all(w, self.arguments, held)
         self.again.set(w.instruction("or", self.again.get(), mask))
 
-    def either(self, branch: If, results: Sequence[Operand], env: Environment, mask: Number) -> None:
+    def either(self, branch: If, results: Sequence[Operand], env: Environment, mask: LaneValue) -> None:
         """A branch that is the last thing a function does."""
         condition = self.control.read(branch.condition, env).one()
 
-        def arm(region: Region, inside: Number) -> None:
+        def arm(region: Region, inside: LaneValue) -> None:
             self.returning(region.body, yielded(branch, region, results), dict(env), inside)
 
         if condition.shared or self.w.width == 1:
@@ -222,13 +224,13 @@ class _Activation(Regions):
             else:
                 arm(region, inside)
 
-    def returned(self, xs: Sequence[Tensor], mask: Number) -> None:
+    def returned(self, xs: Sequence[Tensor], mask: LaneValue) -> None:
         for v, x in zip(self.returns, xs, strict=True):
             v.set(kept(self.w, x if self.w.width == 1 else select(self.w, mask, x, v.get())))
 
     # ---- calls
 
-    def called(self, call: Call, env: Environment, mask: Number, room: str) -> list[Tensor]:
+    def called(self, call: Call, env: Environment, mask: LaneValue, room: str) -> list[Tensor]:
         if not self.fails:
             return self.calling(call, env, mask, room)
         found = self.cleared(call.results)
@@ -236,7 +238,7 @@ class _Activation(Regions):
             set_all(self.w, found, self.calling(call, env, mask, room))
         return [copied(self.w, v.get()) for v in found]
 
-    def calling(self, call: Call, env: Environment, mask: Number, room: str) -> list[Tensor]:
+    def calling(self, call: Call, env: Environment, mask: LaneValue, room: str) -> list[Tensor]:
         xs = [self.control.read(x, env) for x in call.operands]
         fine, found = self.all.call(self.w, call.callee, mask, room, xs, self.around)
         self.give_up(self.f.let(f"xor i1 {fine}, true"))

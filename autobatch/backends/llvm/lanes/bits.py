@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from autobatch.backends.llvm.lanes.moves import Shapes, of_index
 from autobatch.backends.llvm.lanes.tensors import Element, Indices, Tensor
-from autobatch.backends.llvm.lanes.writer import BYTES, ELEMENTS, Number, Writer
+from autobatch.backends.llvm.lanes.writer import BYTES, ELEMENTS, LaneValue, LaneWriter
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.ops import Op
 
@@ -14,18 +14,18 @@ DIGITS = {"float32": (8, 23), "float64": (11, 52)}
 """Bits of the exponent and of the fraction."""
 
 
-def _bits(w: Writer, x: Number) -> Number:
+def _bits(w: LaneWriter, x: LaneValue) -> LaneValue:
     """As an unsigned number of the same size."""
     return same_bits(w, x, f"uint{x.bits}")
 
 
-def same_bits(w: Writer, x: Number, dtype: str) -> Number:
+def same_bits(w: LaneWriter, x: LaneValue, dtype: str) -> LaneValue:
     if ELEMENTS[dtype] == x.element:
-        return Number(x.text, dtype, x.shared)
+        return LaneValue(x.text, dtype, x.shared)
     return w.cast("bitcast", x, dtype)
 
 
-def bitcast(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def bitcast(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     """The bits as numbers of another type; a wider number is several narrower ones, the last bits first."""
     (x,), (dtype, shape) = xs, results[0]
     if dtype not in ELEMENTS or x.dtype not in ELEMENTS or "bool" in (dtype, x.dtype):
@@ -49,7 +49,7 @@ def bitcast(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Te
     return [Tensor(dtype, shape, at)]
 
 
-def reduce_precision(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def reduce_precision(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     """Rounded to what has fewer bits of an exponent and of a fraction; what is subnormal there is 0, with its sign."""
     (x,), (dtype, shape) = xs, results[0]
     if dtype not in DIGITS:
@@ -58,7 +58,7 @@ def reduce_precision(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -
     kept, digits = op["exponent_bits"], op["mantissa_bits"]
     of = f"uint{1 + exponent + fraction}"
 
-    def number(value: int) -> Number:
+    def number(value: int) -> LaneValue:
         return w.constant(value, of)
 
     def at(index: Indices) -> Element:

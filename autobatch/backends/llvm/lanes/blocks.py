@@ -16,14 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import assert_never
 
 from autobatch.backends.llvm.lanes.by_number import convert
-from autobatch.backends.llvm.lanes.control import Control
+from autobatch.backends.llvm.lanes.control import RegionWriter
 from autobatch.backends.llvm.lanes.ops import Environment, shape_of
 from autobatch.backends.llvm.lanes.program import Gang
 from autobatch.backends.llvm.lanes.stacks import stack_of
 from autobatch.backends.llvm.lanes.tensors import (
     SMALL,
     Tensor,
-    Variable,
+    TensorVariable,
     copied,
     kept,
     scalar,
@@ -33,7 +33,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     words,
     zeros,
 )
-from autobatch.backends.llvm.lanes.writer import BYTES, Number, stored
+from autobatch.backends.llvm.lanes.writer import BYTES, LaneValue, stored
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.blocks import Block, BlockProgram, Branch, Enter, Fail, Jump, Move, Return
 from autobatch.ir.core import Operand, Region, Value
@@ -42,13 +42,13 @@ from autobatch.ir.types import Array
 from autobatch.passes.analysis.liveness import registers
 from autobatch.passes.simplify.coalesce import coalesced
 
-Derivatives = Callable[[Op, Sequence[Tensor], Number | None], list[Tensor]]
+Derivatives = Callable[[Op, Sequence[Tensor], LaneValue | None], list[Tensor]]
 """The results of an operation `gradient_of` in the lanes of a mask."""
 
 
 def run_program(gang: Gang, op: Op, xs: Sequence[Tensor], derivatives: Derivatives) -> list[Tensor]:
     """The results of an operation `blocks` for one row, then its status."""
-    return Machine(gang, op, derivatives).run(xs)
+    return BlockMachine(gang, op, derivatives).run(xs)
 
 
 def _is_large(v: Value) -> bool:
@@ -71,7 +71,7 @@ def laid_out(held: Mapping[int, Sequence[Value]]) -> tuple[int, dict[int, list[i
     return largest, places
 
 
-class Machine:
+class BlockMachine:
     """Runs an operation `blocks` for one row."""
 
     def __init__(self, gang: Gang, op: Op, derivatives: Derivatives) -> None:
@@ -80,8 +80,8 @@ class Machine:
         self.gang, self.w, self.f = gang, gang.w, gang.w.f
         self.program: BlockProgram = coalesced(op["program"], _is_large)
         self.depth, self.steps, self.base = op["depth"], op["steps"], op["base"]
-        self.control = Control(self.w, gang.constant, derivatives)
-        self.kept = {v: Variable(self.w, *shape_of(v.type)) for v in registers(self.program)}
+        self.control = RegionWriter(self.w, gang.constant, derivatives)
+        self.kept = {v: TensorVariable(self.w, *shape_of(v.type)) for v in registers(self.program)}
         self.captured: Environment = {}
         self.labels = [self.f.name("block") for _ in self.program.blocks]
         self.done, self.back = self.f.name("done"), self.f.name("return")
@@ -108,14 +108,14 @@ class Machine:
     def results(self) -> list[Tensor]:
         w, types = self.w, self.program.types
         status = w.f.get(self.status)
-        failed = Number(w.f.let(f"icmp ne i64 {status}, 0"), "bool")
+        failed = LaneValue(w.f.let(f"icmp ne i64 {status}, 0"), "bool")
         found = []
         for v in self.program.results:
             x = self.kept[v].get() if v in self.kept else self.captured[v]
             found.append(select(w, failed, zeros(w, x.dtype, x.shape), x))
         dtype, _ = shape_of(types[-1])
         total = w.f.let(f"select i1 {failed.text}, i64 {w.f.add(status, self.base)}, i64 0")
-        whole = Number(total, "int64")
+        whole = LaneValue(total, "int64")
         return [*found, scalar(whole if dtype == "int64" else w.cast("trunc", whole, dtype))]
 
     # ---- blocks

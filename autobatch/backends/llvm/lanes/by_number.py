@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping
 from autobatch.backends.llvm.lanes.floats import FLOATS, whole_power
 from autobatch.backends.llvm.lanes.folding import whole
 from autobatch.backends.llvm.lanes.halves import narrowed, widened
-from autobatch.backends.llvm.lanes.writer import HALVES, Number, Writer
+from autobatch.backends.llvm.lanes.writer import HALVES, LaneValue, LaneWriter
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir import jax_compat
 from autobatch.ir.ops import Op
 
-Make = Callable[..., Number]
+Make = Callable[..., LaneValue]
 """`make(writer, operation, *numbers)`."""
 
 
-def _arithmetic(of_floats: Callable[[Writer, Number, Number], Number], of_integers: str) -> Make:
-    def make(w: Writer, op: Op, a: Number, b: Number) -> Number:
+def _arithmetic(of_floats: Callable[[LaneWriter, LaneValue, LaneValue], LaneValue], of_integers: str) -> Make:
+    def make(w: LaneWriter, op: Op, a: LaneValue, b: LaneValue) -> LaneValue:
         if a.is_float:
             return of_floats(w, a, b)
         if a.dtype == "bool":
@@ -27,19 +27,19 @@ def _arithmetic(of_floats: Callable[[Writer, Number, Number], Number], of_intege
     return make
 
 
-def _divide(w: Writer, op: Op, a: Number, b: Number) -> Number:
+def _divide(w: LaneWriter, op: Op, a: LaneValue, b: LaneValue) -> LaneValue:
     if a.is_float:
         return w.instruction("fdiv", a, b)
     return _whole_division(w, "div", a, b)
 
 
-def _remainder(w: Writer, op: Op, a: Number, b: Number) -> Number:
+def _remainder(w: LaneWriter, op: Op, a: LaneValue, b: LaneValue) -> LaneValue:
     if a.is_float:
         return FLOATS["rem"](w, op, a, b)
     return _whole_division(w, "rem", a, b)
 
 
-def _whole_division(w: Writer, what: str, a: Number, b: Number) -> Number:
+def _whole_division(w: LaneWriter, what: str, a: LaneValue, b: LaneValue) -> LaneValue:
     """As XLA has it: by zero the quotient is -1 and the remainder the dividend; the least number by -1 is itself and
     leaves nothing. No lane may trap, so those divide by 1."""
     name = f"{'s' if a.is_signed else 'u'}{what}"
@@ -59,7 +59,7 @@ def _whole_division(w: Writer, what: str, a: Number, b: Number) -> Number:
 
 
 def _extreme(name: str) -> Make:
-    def make(w: Writer, op: Op, a: Number, b: Number) -> Number:
+    def make(w: LaneWriter, op: Op, a: LaneValue, b: LaneValue) -> LaneValue:
         if a.is_float:
             return w.intrinsic(f"{name}imum", a, b)
         if a.dtype == "bool":
@@ -69,19 +69,19 @@ def _extreme(name: str) -> Make:
     return make
 
 
-def _negative(w: Writer, op: Op, x: Number) -> Number:
+def _negative(w: LaneWriter, op: Op, x: LaneValue) -> LaneValue:
     if not x.is_float:
         return w.instruction("sub", w.constant(0, x.dtype), x)
     return w.opposite(x)
 
 
-def _abs(w: Writer, op: Op, x: Number) -> Number:
+def _abs(w: LaneWriter, op: Op, x: LaneValue) -> LaneValue:
     if x.is_float:
         return w.intrinsic("fabs", x)
     return w.intrinsic("smax", x, _negative(w, op, x)) if x.is_signed else x
 
 
-def _sign(w: Writer, op: Op, x: Number) -> Number:
+def _sign(w: LaneWriter, op: Op, x: LaneValue) -> LaneValue:
     zero, one = w.constant(0, x.dtype), w.constant(1, x.dtype)
     if x.is_float:
         size = w.select(w.instruction("fcmp oeq", x, zero, "bool"), x, w.intrinsic("copysign", one, x))
@@ -92,7 +92,7 @@ def _sign(w: Writer, op: Op, x: Number) -> Number:
 
 
 def _compare(of_floats: str, of_signed: str, of_unsigned: str) -> Make:
-    def make(w: Writer, op: Op, a: Number, b: Number) -> Number:
+    def make(w: LaneWriter, op: Op, a: LaneValue, b: LaneValue) -> LaneValue:
         predicate = of_signed if a.is_signed else of_unsigned
         name = f"fcmp {of_floats}" if a.is_float else f"icmp {predicate}"
         return w.instruction(name, a, b, "bool")
@@ -104,7 +104,7 @@ def _in_total_order(predicate: str) -> Make:
     """-NaN, -inf, ..., -0, 0, ..., inf, NaN: the order of the bits as signed numbers, where those after the sign of
     negative ones are turned round."""
 
-    def key(w: Writer, x: Number) -> Number:
+    def key(w: LaneWriter, x: LaneValue) -> LaneValue:
         if not x.is_float:
             return x
         bits = w.cast("bitcast", x, f"int{x.bits}")
@@ -112,7 +112,7 @@ def _in_total_order(predicate: str) -> Make:
         turned = w.instruction("and", negative, w.constant((1 << (x.bits - 1)) - 1, bits.dtype))
         return w.instruction("xor", bits, turned)
 
-    def make(w: Writer, op: Op, a: Number, b: Number) -> Number:
+    def make(w: LaneWriter, op: Op, a: LaneValue, b: LaneValue) -> LaneValue:
         return BY_NUMBER[predicate](w, op, key(w, a), key(w, b))
 
     return make
@@ -122,14 +122,14 @@ def _logical(name: str) -> Make:
     return lambda w, op, a, b: w.instruction(name, a, b)
 
 
-def _not(w: Writer, op: Op, x: Number) -> Number:
+def _not(w: LaneWriter, op: Op, x: LaneValue) -> LaneValue:
     return w.instruction("xor", x, w.constant(-1, x.dtype) if x.dtype != "bool" else w.constant(True, "bool"))
 
 
 def _shift(name: str) -> Make:
     """By as many bits as there are, or more, as XLA has it: all bits are gone, or are the sign."""
 
-    def make(w: Writer, op: Op, a: Number, by: Number) -> Number:
+    def make(w: LaneWriter, op: Op, a: LaneValue, by: LaneValue) -> LaneValue:
         inside = w.instruction("icmp ult", by, w.constant(a.bits, a.dtype), "bool")
         found = w.instruction(name, a, w.select(inside, by, w.constant(a.bits - 1, a.dtype)))
         return found if name == "ashr" else w.select(inside, found, w.constant(0, a.dtype))
@@ -138,7 +138,7 @@ def _shift(name: str) -> Make:
 
 
 def _intrinsic(name: str) -> Make:
-    def make(w: Writer, op: Op, x: Number) -> Number:
+    def make(w: LaneWriter, op: Op, x: LaneValue) -> LaneValue:
         if not x.is_float or jax_compat.has_tolerance(op):
             raise RefusedError(f"{name} of {x.dtype}")
         return w.intrinsic(name, x)
@@ -146,20 +146,20 @@ def _intrinsic(name: str) -> Make:
     return make
 
 
-def _rsqrt(w: Writer, op: Op, x: Number) -> Number:
+def _rsqrt(w: LaneWriter, op: Op, x: LaneValue) -> LaneValue:
     return w.instruction("fdiv", w.constant(1.0, x.dtype), _intrinsic("sqrt")(w, op, x))
 
 
-def _square(w: Writer, op: Op, x: Number) -> Number:
-    return _arithmetic(Writer.product, "mul")(w, op, x, x)
+def _square(w: LaneWriter, op: Op, x: LaneValue) -> LaneValue:
+    return _arithmetic(LaneWriter.product, "mul")(w, op, x, x)
 
 
-def _integer_pow(w: Writer, op: Op, x: Number) -> Number:
+def _integer_pow(w: LaneWriter, op: Op, x: LaneValue) -> LaneValue:
     """Of floats, up to the third power by products: more of them would round too often."""
     if x.is_float and not 0 <= op["y"] <= 3:
         return whole_power(w, x, op["y"])
-    times, left, power = _arithmetic(Writer.product, "mul"), abs(op["y"]), x
-    total: Number | None = None
+    times, left, power = _arithmetic(LaneWriter.product, "mul"), abs(op["y"]), x
+    total: LaneValue | None = None
     while left:
         if left & 1:
             total = power if total is None else times(w, op, total, power)
@@ -169,25 +169,25 @@ def _integer_pow(w: Writer, op: Op, x: Number) -> Number:
     return _divide(w, op, w.constant(1, x.dtype), total) if op["y"] < 0 else total
 
 
-def _power(w: Writer, op: Op, x: Number, y: Number) -> Number:
+def _power(w: LaneWriter, op: Op, x: LaneValue, y: LaneValue) -> LaneValue:
     """Of floats. An exponent that is an integer is the float next to it, as XLA has it."""
     return FLOATS["pow"](w, op, x, y if y.is_float else convert(w, y, x.dtype))
 
 
-def _round(w: Writer, op: Op, x: Number) -> Number:
+def _round(w: LaneWriter, op: Op, x: LaneValue) -> LaneValue:
     to_even = int(op["rounding_method"]) == 1
     return w.intrinsic("roundeven" if to_even else "round", x)
 
 
-def _is_finite(w: Writer, op: Op, x: Number) -> Number:
+def _is_finite(w: LaneWriter, op: Op, x: LaneValue) -> LaneValue:
     return w.instruction("fcmp olt", w.intrinsic("fabs", x), w.constant(float("inf"), x.dtype), "bool")
 
 
-def _clamp(w: Writer, op: Op, low: Number, x: Number, high: Number) -> Number:
+def _clamp(w: LaneWriter, op: Op, low: LaneValue, x: LaneValue, high: LaneValue) -> LaneValue:
     return _extreme("min")(w, op, _extreme("max")(w, op, x, low), high)
 
 
-def convert(w: Writer, x: Number, dtype: str) -> Number:
+def convert(w: LaneWriter, x: LaneValue, dtype: str) -> LaneValue:
     """A number in another dtype, as XLA has it: what does not fit an integer is the nearest that does, NaN is 0."""
     if x.dtype == dtype:
         return x
@@ -207,11 +207,11 @@ def convert(w: Writer, x: Number, dtype: str) -> Number:
         return w.cast("sitofp" if x.is_signed else "uitofp", x, dtype)
     bits = w.constant(0, dtype).bits
     if bits == x.bits:
-        return Number(x.text, dtype, x.shared)
+        return LaneValue(x.text, dtype, x.shared)
     return w.cast("trunc" if bits < x.bits else "sext" if x.is_signed else "zext", x, dtype)
 
 
-def _nearest_integer(w: Writer, x: Number, dtype: str) -> Number:
+def _nearest_integer(w: LaneWriter, x: LaneValue, dtype: str) -> LaneValue:
     """Towards zero. In lanes it is written out: of LLVM's own operation each lane is a number by itself."""
     signed = dtype.startswith("int")
     if x.shared or w.width == 1:
@@ -226,21 +226,21 @@ def _nearest_integer(w: Writer, x: Number, dtype: str) -> Number:
     return w.select(w.instruction("fcmp olt", x, low, "bool"), w.constant(least, dtype), found)
 
 
-def _leading_zeros(w: Writer, op: Op, x: Number) -> Number:
+def _leading_zeros(w: LaneWriter, op: Op, x: LaneValue) -> LaneValue:
     of, suffix = w.type_of(x.dtype, x.shared), w.suffix_of(x.dtype, x.shared)
     w.f.declare(f"declare {of} @llvm.ctlz.{suffix}({of}, i1)")
-    return Number(w.f.let(f"call {of} @llvm.ctlz.{suffix}({of} {x.text}, i1 false)"), x.dtype, x.shared)
+    return LaneValue(w.f.let(f"call {of} @llvm.ctlz.{suffix}({of} {x.text}, i1 false)"), x.dtype, x.shared)
 
 
-def _same(w: Writer, op: Op, x: Number) -> Number:
+def _same(w: LaneWriter, op: Op, x: LaneValue) -> LaneValue:
     return x
 
 
 BY_NUMBER: Mapping[str, Make] = {
     **FLOATS,
     "abs": _abs,
-    "add": _arithmetic(Writer.sum, "add"),
-    "add_any": _arithmetic(Writer.sum, "add"),
+    "add": _arithmetic(LaneWriter.sum, "add"),
+    "add_any": _arithmetic(LaneWriter.sum, "add"),
     "and": _logical("and"),
     "ceil": _intrinsic("ceil"),
     "clamp": _clamp,
@@ -261,7 +261,7 @@ BY_NUMBER: Mapping[str, Make] = {
     "lt_to": _in_total_order("lt"),
     "max": _extreme("max"),
     "min": _extreme("min"),
-    "mul": _arithmetic(Writer.product, "mul"),
+    "mul": _arithmetic(LaneWriter.product, "mul"),
     "ne": _compare("une", "ne", "ne"),
     "neg": _negative,
     "not": _not,
@@ -278,7 +278,7 @@ BY_NUMBER: Mapping[str, Make] = {
     "sqrt": _intrinsic("sqrt"),
     "square": _square,
     "stop_gradient": _same,
-    "sub": _arithmetic(Writer.difference, "sub"),
+    "sub": _arithmetic(LaneWriter.difference, "sub"),
     "xor": _logical("xor"),
 }
 """By the name of JAX's primitive."""

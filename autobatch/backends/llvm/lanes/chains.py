@@ -33,7 +33,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     over,
     words,
 )
-from autobatch.backends.llvm.lanes.writer import Number, stored
+from autobatch.backends.llvm.lanes.writer import LaneValue, stored
 from autobatch.ir.core import Apply, For, If, Instruction, Region, Value, While, regions
 from autobatch.ir.types import Array
 
@@ -189,7 +189,7 @@ class Chain:
         f, height = self.f, self.mark()
         assert f.interrupts is not None
         self.log.ensure(height, f.interrupts.give_up)
-        place = Number(str(flat(self.w, index, self.memory.shape)), "int64")
+        place = LaneValue(str(flat(self.w, index, self.memory.shape)), "int64")
         self.log.place(height, 0, "int64", ()).write((), (place,))
         self.log.place(height, 8, self.memory.dtype, ()).write((), old)
         f.set(self.height, f.add(height, 1))
@@ -209,9 +209,9 @@ class Chain:
         new = others[written.new - 1]
         places = written.places(w, i.op, total.shape, others)
 
-        def where(index: Indices) -> tuple[Indices, Number | None]:
+        def where(index: Indices) -> tuple[Indices, LaneValue | None]:
             found, inside = places(index)
-            return tuple(x for x in found if not isinstance(x, Number)), inside
+            return tuple(x for x in found if not isinstance(x, LaneValue)), inside
 
         def one(index: Indices) -> Element:
             at, inside = where(index)

@@ -13,43 +13,43 @@ from autobatch.backends.llvm.lanes.moves import Shapes
 from autobatch.backends.llvm.lanes.products import product
 from autobatch.backends.llvm.lanes.reductions import REDUCTIONS
 from autobatch.backends.llvm.lanes.tensors import Element, Indices, Tensor, kept, word
-from autobatch.backends.llvm.lanes.writer import COMPLEX, Number, Writer
+from autobatch.backends.llvm.lanes.writer import COMPLEX, LaneValue, LaneWriter
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.ops import Op
 
-Pair = tuple[Number, Number]
-Make = Callable[[Writer, Op, Sequence[Pair]], Pair]
+Pair = tuple[LaneValue, LaneValue]
+Make = Callable[[LaneWriter, Op, Sequence[Pair]], Pair]
 
 
-def _do(w: Writer, name: str, *xs: Number) -> Number:
+def _do(w: LaneWriter, name: str, *xs: LaneValue) -> LaneValue:
     found = BY_NUMBER.get(name)
     if found is None:
         raise RefusedError(f"{name} of {xs[0].dtype}")
     return found(w, Op(name), *xs)
 
 
-def _add(w: Writer, op: Op, xs: Sequence[Pair]) -> Pair:
+def _add(w: LaneWriter, op: Op, xs: Sequence[Pair]) -> Pair:
     (a, b), (c, d) = xs
     return _do(w, "add", a, c), _do(w, "add", b, d)
 
 
-def _sub(w: Writer, op: Op, xs: Sequence[Pair]) -> Pair:
+def _sub(w: LaneWriter, op: Op, xs: Sequence[Pair]) -> Pair:
     (a, b), (c, d) = xs
     return _do(w, "sub", a, c), _do(w, "sub", b, d)
 
 
-def _neg(w: Writer, op: Op, xs: Sequence[Pair]) -> Pair:
+def _neg(w: LaneWriter, op: Op, xs: Sequence[Pair]) -> Pair:
     ((a, b),) = xs
     return _do(w, "neg", a), _do(w, "neg", b)
 
 
-def _mul(w: Writer, op: Op, xs: Sequence[Pair]) -> Pair:
+def _mul(w: LaneWriter, op: Op, xs: Sequence[Pair]) -> Pair:
     (a, b), (c, d) = xs
     real = w.difference(w.product(a, c), w.product(b, d))
     return real, w.sum(w.product(a, d), w.product(b, c))
 
 
-def _size(w: Writer, x: Pair) -> tuple[Number, Number]:
+def _size(w: LaneWriter, x: Pair) -> tuple[LaneValue, LaneValue]:
     """|x| as a / b sqrt(1 + ...), which does not overflow where it need not; and the larger of the two parts."""
     a, b = (_do(w, "abs", part) for part in x)
     large, small = w.intrinsic("maxnum", a, b), w.intrinsic("minnum", a, b)
@@ -63,7 +63,7 @@ def _size(w: Writer, x: Pair) -> tuple[Number, Number]:
     return w.select(w.instruction("fcmp oeq", large, endless, "bool"), endless, found), large
 
 
-def _div(w: Writer, op: Op, xs: Sequence[Pair]) -> Pair:
+def _div(w: LaneWriter, op: Op, xs: Sequence[Pair]) -> Pair:
     """By numbers of the size of 1: both are divided by the larger part of the divisor."""
     (a, b), (c, d) = xs
     _, large = _size(w, xs[1])
@@ -77,7 +77,7 @@ def _div(w: Writer, op: Op, xs: Sequence[Pair]) -> Pair:
     return w.instruction("fdiv", real, by), w.instruction("fdiv", imaginary, by)
 
 
-def _power(w: Writer, op: Op, xs: Sequence[Pair]) -> Pair:
+def _power(w: LaneWriter, op: Op, xs: Sequence[Pair]) -> Pair:
     (x,) = xs
     left, power = abs(op["y"]), x
     one = (w.constant(1.0, x[0].dtype), w.constant(0.0, x[0].dtype))
@@ -91,7 +91,7 @@ def _power(w: Writer, op: Op, xs: Sequence[Pair]) -> Pair:
     return _div(w, op, [one, total]) if op["y"] < 0 else total
 
 
-def _exp(w: Writer, op: Op, xs: Sequence[Pair]) -> Pair:
+def _exp(w: LaneWriter, op: Op, xs: Sequence[Pair]) -> Pair:
     ((a, b),) = xs
     size = _do(w, "exp", a)
     real = w.instruction("fcmp oeq", b, w.constant(0.0, b.dtype), "bool")
@@ -99,25 +99,25 @@ def _exp(w: Writer, op: Op, xs: Sequence[Pair]) -> Pair:
     return w.instruction("fmul", size, _do(w, "cos", b)), other
 
 
-def _log(w: Writer, op: Op, xs: Sequence[Pair]) -> Pair:
+def _log(w: LaneWriter, op: Op, xs: Sequence[Pair]) -> Pair:
     ((a, b),) = xs
     size, _ = _size(w, (a, b))
     return _do(w, "log", size), _do(w, "atan2", b, a)
 
 
-def _sin(w: Writer, op: Op, xs: Sequence[Pair]) -> Pair:
+def _sin(w: LaneWriter, op: Op, xs: Sequence[Pair]) -> Pair:
     ((a, b),) = xs
     real = w.instruction("fmul", _do(w, "sin", a), _do(w, "cosh", b))
     return real, w.instruction("fmul", _do(w, "cos", a), _do(w, "sinh", b))
 
 
-def _cos(w: Writer, op: Op, xs: Sequence[Pair]) -> Pair:
+def _cos(w: LaneWriter, op: Op, xs: Sequence[Pair]) -> Pair:
     ((a, b),) = xs
     real = w.instruction("fmul", _do(w, "cos", a), _do(w, "cosh", b))
     return real, _do(w, "neg", w.instruction("fmul", _do(w, "sin", a), _do(w, "sinh", b)))
 
 
-def _sqrt(w: Writer, op: Op, xs: Sequence[Pair]) -> Pair:
+def _sqrt(w: LaneWriter, op: Op, xs: Sequence[Pair]) -> Pair:
     """t = sqrt((|a| + |x|) / 2); t + i b / 2t, and the other way round where a < 0."""
     ((a, b),) = xs
     size, _ = _size(w, (a, b))
@@ -129,7 +129,7 @@ def _sqrt(w: Writer, op: Op, xs: Sequence[Pair]) -> Pair:
     return w.select(left, _do(w, "abs", other), t), w.select(left, w.intrinsic("copysign", t, b), other)
 
 
-def _sign(w: Writer, op: Op, xs: Sequence[Pair]) -> Pair:
+def _sign(w: LaneWriter, op: Op, xs: Sequence[Pair]) -> Pair:
     ((a, b),) = xs
     size, _ = _size(w, (a, b))
     none = w.instruction("fcmp oeq", size, w.constant(0.0, a.dtype), "bool")
@@ -137,11 +137,11 @@ def _sign(w: Writer, op: Op, xs: Sequence[Pair]) -> Pair:
     return w.instruction("fdiv", a, by), w.instruction("fdiv", b, by)
 
 
-def _same(w: Writer, op: Op, xs: Sequence[Pair]) -> Pair:
+def _same(w: LaneWriter, op: Op, xs: Sequence[Pair]) -> Pair:
     return xs[0]
 
 
-def _square(w: Writer, op: Op, xs: Sequence[Pair]) -> Pair:
+def _square(w: LaneWriter, op: Op, xs: Sequence[Pair]) -> Pair:
     return _mul(w, op, [xs[0], xs[0]])
 
 
@@ -169,7 +169,7 @@ MAKE: Mapping[str, Make] = {
 def _elements(name: str) -> Callable[..., list[Tensor]]:
     make = MAKE[name]
 
-    def rule(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+    def rule(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
         dtype, shape = results[0]
 
         def at(index: Indices) -> Element:
@@ -201,7 +201,7 @@ def joined(dtype: str, real: Tensor, imaginary: Tensor) -> Tensor:
 def _of_parts(name: str) -> Callable[..., list[Tensor]]:
     """What is linear in real numbers."""
 
-    def rule(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+    def rule(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
         dtype, shape = results[0]
         found = [REDUCTIONS[name](w, op, [p], [(word(dtype), shape)])[0] for p in parts(kept(w, xs[0]))]
         return [joined(dtype, found[0], found[1])]
@@ -209,7 +209,7 @@ def _of_parts(name: str) -> Callable[..., list[Tensor]]:
     return rule
 
 
-def _product(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def _product(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     """A product of matrices, as four."""
     dtype, shape = results[0]
     params = tuple((k, None if k == "preferred_element_type" else v) for k, v in op.params)
@@ -228,7 +228,7 @@ def _product(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[T
 
 
 def _compare(equal: bool) -> Callable[..., list[Tensor]]:
-    def rule(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+    def rule(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
         def at(index: Indices) -> Element:
             pairs = zip(*(x.at(index if x.shape else ()) for x in xs), strict=True)
             real, imaginary = (_do(w, op.name, *pair) for pair in pairs)
@@ -239,8 +239,8 @@ def _compare(equal: bool) -> Callable[..., list[Tensor]]:
     return rule
 
 
-def _to_number(make: Callable[[Writer, Pair], Number]) -> Callable[..., list[Tensor]]:
-    def rule(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def _to_number(make: Callable[[LaneWriter, Pair], LaneValue]) -> Callable[..., list[Tensor]]:
+    def rule(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
         dtype, shape = results[0]
 
         def at(index: Indices) -> Element:
@@ -252,12 +252,12 @@ def _to_number(make: Callable[[Writer, Pair], Number]) -> Callable[..., list[Ten
     return rule
 
 
-def _complex(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def _complex(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     real, imaginary = xs
     return [joined(results[0][0], real, imaginary)]
 
 
-def _conj(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def _conj(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     (x,), (dtype, shape) = xs, results[0]
 
     def at(index: Indices) -> Element:
@@ -269,7 +269,7 @@ def _conj(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tens
     return [Tensor(dtype, shape, at)]
 
 
-def _converted(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def _converted(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     (x,), (dtype, shape) = xs, results[0]
     of = word(dtype)
 
@@ -286,7 +286,7 @@ def _converted(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list
     return [Tensor(dtype, shape, at)]
 
 
-def _is_finite(w: Writer, x: Pair) -> Number:
+def _is_finite(w: LaneWriter, x: Pair) -> LaneValue:
     real, imaginary = (_do(w, "is_finite", part) for part in x)
     return w.instruction("and", real, imaginary)
 

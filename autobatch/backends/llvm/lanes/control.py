@@ -24,13 +24,13 @@ from autobatch.backends.llvm.lanes.floats import FLOATS
 from autobatch.backends.llvm.lanes.handing import is_shared
 from autobatch.backends.llvm.lanes.lifetimes import CHANGING, Lifetimes, is_undefined, values_read
 from autobatch.backends.llvm.lanes.likely import Likely, reads_of
-from autobatch.backends.llvm.lanes.ops import Environment, Leaves, shape_of
+from autobatch.backends.llvm.lanes.ops import Environment, LeafOperations, shape_of
 from autobatch.backends.llvm.lanes.tensors import (
     SMALL,
-    Given,
-    Memory,
+    ChangeInPlace,
+    MemoryTensor,
     Tensor,
-    Variable,
+    TensorVariable,
     apart,
     copied,
     every,
@@ -41,10 +41,10 @@ from autobatch.backends.llvm.lanes.tensors import (
     set_all,
     zeros,
 )
-from autobatch.backends.llvm.lanes.together import Notes, Together
+from autobatch.backends.llvm.lanes.together import JointTurns, Notes
 from autobatch.backends.llvm.lanes.uniform import NOTHING, Carried, carried_alike, one_of
-from autobatch.backends.llvm.lanes.walks import Walk, course_of
-from autobatch.backends.llvm.lanes.writer import Number, Slot, Writer
+from autobatch.backends.llvm.lanes.walks import LaneWalk, course_of
+from autobatch.backends.llvm.lanes.writer import LaneValue, LaneWriter, StackSlot
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.core import (
     Apply,
@@ -77,7 +77,7 @@ NOTED = 40
 """The same of an arm behind which there is a jump on its mask anyway."""
 
 
-Derivatives = Callable[[Op, Sequence[Tensor], Number | None], list[Tensor]]
+Derivatives = Callable[[Op, Sequence[Tensor], LaneValue | None], list[Tensor]]
 """What an operation `gradient_of` gives, in the lanes of a mask."""
 
 
@@ -85,16 +85,16 @@ class InPlace(NamedTuple):
     """An array from outside of a branch that its arms change where it lies."""
 
     value: Value
-    variable: Variable
+    variable: TensorVariable
 
 
-class Control(Leaves):
+class RegionWriter(LeafOperations):
     """Runs regions. A mask of None means all lanes. `derivatives`: those that are taken inside of them. `lifetimes`:
     memory is used again, so nobody reads what an environment has when its region is done."""
 
     def __init__(
         self,
-        w: Writer,
+        w: LaneWriter,
         constants: Callable[[Any], Tensor],
         derivatives: Derivatives,
         lifetimes: Lifetimes | None = None,
@@ -122,7 +122,7 @@ class Control(Leaves):
         region: Region,
         args: Sequence[Tensor],
         env: Environment,
-        mask: Number | None,
+        mask: LaneValue | None,
         lasting: bool = False,
         given: Collection[Value] = (),
     ) -> list[Tensor]:
@@ -154,7 +154,7 @@ class Control(Leaves):
             times.leave()
         return found
 
-    def note(self, region: Region, env: Environment, mask: Number | None) -> None:
+    def note(self, region: Region, env: Environment, mask: LaneValue | None) -> None:
         """Tell who wants to know what a region yields."""
         for xs, tell in self.notes.get(id(region), ()):
             assert mask is not None
@@ -176,10 +176,10 @@ class Control(Leaves):
         if times is None or i.op.name not in CHANGING or not times.scopes[-1].is_written(i):
             return found
         if times.may_change(found[0], i.operands[1:]):
-            found[0] = replace(found[0], given=Given(self.mask))
+            found[0] = replace(found[0], given=ChangeInPlace(self.mask))
         return found
 
-    def instruction(self, instruction: Instruction, env: Environment, mask: Number | None) -> list[Tensor]:
+    def instruction(self, instruction: Instruction, env: Environment, mask: LaneValue | None) -> list[Tensor]:
         match instruction:
             case Apply(op=op, operands=xs):
                 if op.name == "blocks":
@@ -204,7 +204,7 @@ class Control(Leaves):
                 assert_never(instruction)
 
     def wanted(
-        self, region: Region, wanted: Sequence[bool], args: Sequence[Tensor], mask: Number | None
+        self, region: Region, wanted: Sequence[bool], args: Sequence[Tensor], mask: LaneValue | None
     ) -> list[Tensor]:
         """The results of a region that are read; any numbers for the others, so that nothing in it keeps them."""
         kept_alone = tuple(x for x, is_read in zip(region.results, wanted, strict=True) if is_read)
@@ -222,12 +222,12 @@ class Control(Leaves):
                 if self.lifetimes is not None:
                     self.lifetimes.made(x, env[x], self.lifetimes.of((x,)))
 
-    def variables(self, of: Sequence[Operand]) -> list[Variable]:
-        return [Variable(self.w, *shape_of(x.type)) for x in of]
+    def variables(self, of: Sequence[Operand]) -> list[TensorVariable]:
+        return [TensorVariable(self.w, *shape_of(x.type)) for x in of]
 
     # ---- branches
 
-    def branch(self, branch: If, env: Environment, mask: Number | None) -> list[Tensor]:
+    def branch(self, branch: If, env: Environment, mask: LaneValue | None) -> list[Tensor]:
         arms = (branch.then, branch.orelse)
         self.hold(arms, env)
         condition = self.read(branch.condition, env).one()
@@ -254,7 +254,7 @@ class Control(Leaves):
                 if x is None or x.size <= SMALL or x.memory is None or any(v == o.value for o in own.values()):
                     continue
                 if times.may_change(x, outside - {v}):
-                    own[k] = InPlace(v, Variable(self.w, x.dtype, x.shape, memory=x.memory))
+                    own[k] = InPlace(v, TensorVariable(self.w, x.dtype, x.shape, memory=x.memory))
         if times is None or not own:
             yield own
             return
@@ -263,10 +263,10 @@ class Control(Leaves):
         yield own
         times.carried.subtract(memory)
 
-    def held(self, results: Sequence[Value], own: Mapping[int, InPlace]) -> list[Variable]:
+    def held(self, results: Sequence[Value], own: Mapping[int, InPlace]) -> list[TensorVariable]:
         """The variables for the results of a branch."""
         return [
-            own[k].variable if k in own else Variable(self.w, *shape_of(r.type), r in self.alike)
+            own[k].variable if k in own else TensorVariable(self.w, *shape_of(r.type), r in self.alike)
             for k, r in enumerate(results)
         ]
 
@@ -274,7 +274,7 @@ class Control(Leaves):
         self,
         arm: Region,
         env: Environment,
-        mask: Number | None,
+        mask: LaneValue | None,
         results: Sequence[Value],
         own: Mapping[int, InPlace],
     ) -> list[Tensor]:
@@ -289,13 +289,13 @@ class Control(Leaves):
             set_all(self.w, list(left.values()), new)
         return [own[k].variable.get() if k in own else x for k, x in enumerate(xs)]
 
-    def single(self, x: Tensor, mask: Number | None) -> Tensor:
+    def single(self, x: Tensor, mask: LaneValue | None) -> Tensor:
         """What the lanes of a mask share, as single numbers."""
         elements = [tuple(self.w.first(n, mask) for n in x.at(index)) for index in every(x.shape)]
         return registers(self.w, x.dtype, x.shape, elements)
 
     def arm(
-        self, arm: Region, env: Environment, mask: Number, results: Sequence[Value], own: Mapping[int, InPlace]
+        self, arm: Region, env: Environment, mask: LaneValue, results: Sequence[Value], own: Mapping[int, InPlace]
     ) -> list[Tensor]:
         """The results of an arm for the lanes of a mask; any numbers for the others."""
         if cost(arm) < (NOTED if id(arm) in self.notes else GUARDED) and not (self.walks and is_slow(arm)):
@@ -311,7 +311,7 @@ class Control(Leaves):
 
     # ---- loops
 
-    def conditional(self, loop: While, env: Environment, mask: Number | None) -> list[Tensor]:
+    def conditional(self, loop: While, env: Environment, mask: LaneValue | None) -> list[Tensor]:
         course = self.course(loop, env)
         alike = course if isinstance(course, Carried) else NOTHING
         carried, unread = self.started(loop, env, mask, alike), self.unread(loop)
@@ -335,7 +335,7 @@ class Control(Leaves):
             self.walked(course, loop, carried, env, mask, goes_on, turn, more, turns)
         return self.ended(loop, carried, goes_on)
 
-    def course(self, loop: While, env: Environment) -> Walk | Carried:
+    def course(self, loop: While, env: Environment) -> LaneWalk | Carried:
         """How the lanes of a gang go through a loop."""
         return NOTHING if self.w.width == 1 else course_of(loop, *self.shared(loop, env))
 
@@ -361,12 +361,12 @@ class Control(Leaves):
 
     def walked(
         self,
-        walk: Walk,
+        walk: LaneWalk,
         loop: While,
-        carried: Sequence[Variable],
+        carried: Sequence[TensorVariable],
         env: Environment,
-        mask: Number | None,
-        goes_on: Slot,
+        mask: LaneValue | None,
+        goes_on: StackSlot,
         turn: str,
         more: Callable[[], str],
         turns: Callable[[], None],
@@ -375,21 +375,21 @@ class Control(Leaves):
         has more than the gang: where the gang reaches it, the loop is begun again with gathers."""
         w, f, limit = self.w, self.w.f, limit_of(loop)
 
-        def body(xs: Sequence[Tensor], active: Number, notes: Notes) -> list[Tensor]:
+        def body(xs: Sequence[Tensor], active: LaneValue, notes: Notes) -> list[Tensor]:
             outer, self.notes = self.notes, notes
             with self.sharing(walk.alike, walks=True):
                 found = self.region(loop.body, xs, dict(env), active)
             self.notes = outer
             return found
 
-        def test(parts: Sequence[Operand] | None, xs: Sequence[Tensor], active: Number) -> Number:
+        def test(parts: Sequence[Operand] | None, xs: Sequence[Tensor], active: LaneValue) -> LaneValue:
             asked = loop.condition if parts is None else replace(loop.condition, results=tuple(parts))
             found = [x.one() for x in self.region(asked, xs, dict(env), active, lasting=True)]
             return reduce(w.both, found, w.constant(True, "bool"))
 
         with f.when(more()):
             most = None if limit is None else limit.turns.most
-            Together(w, walk, loop, carried, goes_on, turn, most).write(body, test)
+            JointTurns(w, walk, loop, carried, goes_on, turn, most).write(body, test)
         again, together = f.slot(1), f.slot(1)
         with f.whilst(lambda: f.let(f"icmp ne i64 {f.get(again)}, 0")):
             turns()
@@ -408,8 +408,8 @@ class Control(Leaves):
         return [self.w.width > 1 and k != last and not self.uses.get(r) for k, r in enumerate(loop.results)]
 
     def started(
-        self, loop: While | For, env: Environment, mask: Number | None = None, alike: Carried = NOTHING
-    ) -> list[Variable]:
+        self, loop: While | For, env: Environment, mask: LaneValue | None = None, alike: Carried = NOTHING
+    ) -> list[TensorVariable]:
         """The variables that a loop carries, before its first turn. `alike`: what lanes in it share."""
         body = loop.body
         self.hold([body, *([loop.condition] if isinstance(loop, While) else [])], env)
@@ -417,7 +417,7 @@ class Control(Leaves):
         held = [self.read(x, env) for x in loop.init]
         memory = [self.taken(loop, k, x, mask) for k, x in enumerate(held)]
         carried = [
-            Variable(self.w, *shape_of(v.type), k in alike.numbers, memory=m)
+            TensorVariable(self.w, *shape_of(v.type), k in alike.numbers, memory=m)
             for k, (v, m) in enumerate(zip(of, memory, strict=True))
         ]
         set_all(self.w, carried, held)
@@ -428,7 +428,7 @@ class Control(Leaves):
             self.lifetimes.carried.update(places(carried))
         return carried
 
-    def taken(self, loop: While | For, number: int, x: Tensor, mask: Number | None) -> Memory | None:
+    def taken(self, loop: While | For, number: int, x: Tensor, mask: LaneValue | None) -> MemoryTensor | None:
         """The memory of what a loop begins with, where nobody else reads that."""
         times = self.lifetimes
         if times is None or x.size <= SMALL:
@@ -437,7 +437,7 @@ class Control(Leaves):
         others = [v for k, v in enumerate(loop.init) if k != number] + [v for r in inside for v in free_values(r)]
         return x.memory if times.may_change(x, others) else None
 
-    def out(self, loop: While | For, carried: Sequence[Variable]) -> list[Tensor]:
+    def out(self, loop: While | For, carried: Sequence[TensorVariable]) -> list[Tensor]:
         """What a loop has computed."""
         found = [v.own.get() for v in carried]
         if self.lifetimes is None:
@@ -446,7 +446,13 @@ class Control(Leaves):
         return [x if v.memory is not None else copied(self.w, x) for v, x in zip(carried, found, strict=True)]
 
     def more(
-        self, loop: While, carried: Sequence[Variable], env: Environment, mask: Number | None, goes_on: Slot, turn: str
+        self,
+        loop: While,
+        carried: Sequence[TensorVariable],
+        env: Environment,
+        mask: LaneValue | None,
+        goes_on: StackSlot,
+        turn: str,
     ) -> str:
         """Does a lane go on, which is what `goes_on` is set to, and may there be another turn? An `i1`."""
         (test,) = self.region(loop.condition, [v.get() for v in carried], dict(env), mask, lasting=True)
@@ -459,7 +465,7 @@ class Control(Leaves):
         early = self.w.f.let(f"icmp ult i64 {turn}, {limit.turns.most}")
         return self.w.f.let(f"and i1 {some}, {early}")
 
-    def lanes(self, goes_on: Slot) -> Number | None:
+    def lanes(self, goes_on: StackSlot) -> LaneValue | None:
         """The mask of a turn; with one lane there is none."""
         return None if self.w.width == 1 else goes_on.get()
 
@@ -467,9 +473,9 @@ class Control(Leaves):
         self,
         body: Region,
         args: Sequence[Tensor],
-        carried: Sequence[Variable],
+        carried: Sequence[TensorVariable],
         env: Environment,
-        active: Number | None,
+        active: LaneValue | None,
         unread: Sequence[bool] = (),
     ) -> None:
         found = self.once(body, args, env, active)
@@ -485,7 +491,7 @@ class Control(Leaves):
                 found[k] = select(self.w, active, x, v.get())
         set_all(self.w, carried, found)
 
-    def ended(self, loop: While, carried: Sequence[Variable], goes_on: Slot) -> list[Tensor]:
+    def ended(self, loop: While, carried: Sequence[TensorVariable], goes_on: StackSlot) -> list[Tensor]:
         found = self.out(loop, carried)
         limit = limit_of(loop)
         if limit is not None:
@@ -493,7 +499,7 @@ class Control(Leaves):
             found[-1] = kept(self.w, select(self.w, goes_on.get(), late, found[-1]))
         return found
 
-    def counted(self, loop: For, env: Environment, mask: Number | None) -> list[Tensor]:
+    def counted(self, loop: For, env: Environment, mask: LaneValue | None) -> list[Tensor]:
         alike = self.alike_in(loop, env)
         carried = self.started(loop, env, mask, alike)
         with counted_turns(self.w, loop) as index, self.sharing(alike.inside):
@@ -501,7 +507,7 @@ class Control(Leaves):
             set_all(self.w, carried, self.of_turn(carried, found, mask))
         return self.out(loop, carried)
 
-    def of_turn(self, carried: Sequence[Variable], xs: Sequence[Tensor], mask: Number | None) -> list[Tensor]:
+    def of_turn(self, carried: Sequence[TensorVariable], xs: Sequence[Tensor], mask: LaneValue | None) -> list[Tensor]:
         """What a turn of all lanes of a mask leaves. What is in memory may be that of other lanes, too."""
         found = list[Tensor]()
         for v, x in zip(carried, xs, strict=True):
@@ -514,7 +520,7 @@ class Control(Leaves):
         return found
 
     def once(
-        self, body: Region, args: Sequence[Tensor], env: Environment, mask: Number | None, lasting: bool = False
+        self, body: Region, args: Sequence[Tensor], env: Environment, mask: LaneValue | None, lasting: bool = False
     ) -> list[Tensor]:
         """What a region yields: as if all of its indices were in range (`likely.py`), and again where one was not."""
         own = any(x.size > SMALL and not (x.memory is not None and x.memory.shared) for x in args)
@@ -531,14 +537,14 @@ class Control(Leaves):
 
     def index(self, loop: For, turn: str) -> Tensor:
         dtype, _ = shape_of(loop.body.args[0].type)
-        whole = Number(turn, "int64", True)
+        whole = LaneValue(turn, "int64", True)
         return scalar(whole if dtype == "int64" else self.w.cast("trunc", whole, dtype))
 
 
 def joined(
-    w: Writer,
+    w: LaneWriter,
     branch: If,
-    condition: Number,
+    condition: LaneValue,
     sides: Sequence[Sequence[Tensor]],
     alike: Collection[Value],
     read: Callable[[Operand], Tensor],
@@ -565,7 +571,7 @@ def _is_large(v: Value) -> bool:
     return isinstance(v.type, Array) and math.prod(v.type.shape) > SMALL
 
 
-def places(variables: Sequence[Variable]) -> set[str]:
+def places(variables: Sequence[TensorVariable]) -> set[str]:
     """Where variables lie that are in memory."""
     return {v.memory.pointer for v in variables if v.memory is not None}
 
@@ -586,7 +592,7 @@ def is_slow(region: Region) -> bool:
     return any(isinstance(i, Apply) and (i.op.name in FLOATS or i.op.name in SLOW) for i in walk(region))
 
 
-def counted_turns(w: Writer, loop: For, vectors: bool = True) -> AbstractContextManager[str]:
+def counted_turns(w: LaneWriter, loop: For, vectors: bool = True) -> AbstractContextManager[str]:
     """The iterations of a loop that is counted: LLVM may make vectors of them where they have no loop of their own, and
     what they carry is reduced (of others it says on standard error that it makes none), unless something else is done
     in each (`vectors`)."""
@@ -629,7 +635,7 @@ PART = 1 << 16
 
 
 @contextmanager
-def _in_parts(w: Writer, whole: int, plain: bool) -> Iterator[str]:
+def _in_parts(w: LaneWriter, whole: int, plain: bool) -> Iterator[str]:
     f = w.f
     with f.loop(0, whole, PART) as begin:
         f.ask(TURNS)

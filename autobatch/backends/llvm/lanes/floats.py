@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from autobatch.backends.llvm import single, wide, wide_special
 from autobatch.backends.llvm.double import arcs, circle, errors, exponentials, factorials, logarithms, steps
 from autobatch.backends.llvm.formulas import Formula, called, in_double, inline
-from autobatch.backends.llvm.lanes.writer import Number, Writer
+from autobatch.backends.llvm.lanes.writer import LaneValue, LaneWriter
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir import jax_compat
 from autobatch.ir.ops import Op
@@ -16,10 +16,10 @@ Written = Callable[..., str]
 """`written(vectors, *xs)`."""
 
 
-def of_floats(name: str, written: Mapping[str, Written]) -> Callable[..., Number]:
+def of_floats(name: str, written: Mapping[str, Written]) -> Callable[..., LaneValue]:
     """A function of floats of one dtype, by the dtype."""
 
-    def make(w: Writer, op: Op, *xs: Number) -> Number:
+    def make(w: LaneWriter, op: Op, *xs: LaneValue) -> LaneValue:
         if jax_compat.has_tolerance(op):
             raise RefusedError(f"{name} of a given accuracy")
         if xs[0].dtype not in written or any(x.dtype != xs[0].dtype for x in xs):
@@ -35,11 +35,11 @@ def _once(name: str, formula: Formula) -> Written:
     return lambda v, *xs: alone(v, *xs) if v.lanes == 1 else in_gangs(v, *xs)
 
 
-def _both(name: str, single: Formula, double: Formula) -> Callable[..., Number]:
+def _both(name: str, single: Formula, double: Formula) -> Callable[..., LaneValue]:
     return of_floats(name, {"float32": _once(name, single), "float64": _once(name, double)})
 
 
-def _short(name: str, single: Formula, double: Formula) -> Callable[..., Number]:
+def _short(name: str, single: Formula, double: Formula) -> Callable[..., LaneValue]:
     """A formula of floats that is short enough to stand wherever it is used; in a function that is long already it is
     called, for there the compiler's time is what counts."""
     in_place, once = inline(single), _once(name, single)
@@ -47,19 +47,19 @@ def _short(name: str, single: Formula, double: Formula) -> Callable[..., Number]
     return of_floats(name, {"float32": written, "float64": _once(name, double)})
 
 
-def _rounded(name: str, double: Formula) -> Callable[..., Number]:
+def _rounded(name: str, double: Formula) -> Callable[..., LaneValue]:
     """The double, rounded."""
     return _both(name, in_double(double), double)
 
 
-def whole_power(w: Writer, x: Number, n: int) -> Number:
+def whole_power(w: LaneWriter, x: LaneValue, n: int) -> LaneValue:
     """Products of doubles are exact enough for float32."""
     if x.dtype == "float32":
         return w.function(inline(in_double(lambda x: steps.power_by_squares(x, n))), x)
     return w.function(inline(lambda x: steps.whole_power(x, n)), x)
 
 
-FLOATS: Mapping[str, Callable[..., Number]] = {
+FLOATS: Mapping[str, Callable[..., LaneValue]] = {
     "acos": _both("acos", wide.acos, arcs.acos),
     "acosh": _both("acosh", wide.acosh, logarithms.acosh),
     "asin": _both("asin", wide.asin, arcs.asin),

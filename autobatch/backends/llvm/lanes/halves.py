@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 
 from autobatch.backends.llvm.lanes.moves import Shapes
 from autobatch.backends.llvm.lanes.tensors import Element, Indices, Tensor
-from autobatch.backends.llvm.lanes.writer import HALVES, Number, Writer
+from autobatch.backends.llvm.lanes.writer import HALVES, LaneValue, LaneWriter
 from autobatch.ir.ops import Op
 
-Rule = Callable[[Writer, Op, Sequence[Tensor], Shapes], list[Tensor]]
+Rule = Callable[[LaneWriter, Op, Sequence[Tensor], Shapes], list[Tensor]]
 
 
-def widened(w: Writer, x: Number) -> Number:
+def widened(w: LaneWriter, x: LaneValue) -> LaneValue:
     """A float of 16 bits as the float32 that it is."""
     bits = w.cast("zext", x, "uint32")
     if x.dtype == "bfloat16":
@@ -33,7 +33,7 @@ def widened(w: Writer, x: Number) -> Number:
     return w.cast("bitcast", w.instruction("or", w.cast("bitcast", found, "uint32"), sign), "float32")
 
 
-def narrowed(w: Writer, x: Number, dtype: str) -> Number:
+def narrowed(w: LaneWriter, x: LaneValue, dtype: str) -> LaneValue:
     """A float32 as the nearest float of 16 bits, of two the one whose last bit is 0."""
     bits = w.cast("bitcast", x, "uint32")
     size, sign = _with(w, "and", bits, 0x7FFFFFFF), _with(w, "lshr", _with(w, "and", bits, 0x80000000), 16)
@@ -54,21 +54,21 @@ def narrowed(w: Writer, x: Number, dtype: str) -> Number:
     return w.cast("trunc", w.instruction("or", found, sign), dtype)
 
 
-def _with(w: Writer, name: str, x: Number, value: int) -> Number:
+def _with(w: LaneWriter, name: str, x: LaneValue, value: int) -> LaneValue:
     return w.instruction(name, x, w.constant(value, x.dtype))
 
 
-def _rounded(w: Writer, bits: Number, away: int) -> Number:
+def _rounded(w: LaneWriter, bits: LaneValue, away: int) -> LaneValue:
     """Without its last bits, to the nearest, of two to the even one."""
     last = _with(w, "and", _with(w, "lshr", bits, away), 1)
     more = w.instruction("add", _with(w, "add", bits, (1 << (away - 1)) - 1), last)
     return _with(w, "lshr", more, away)
 
 
-def in_single(rule: Rule, convert: Callable[[Writer, Number, str], Number]) -> Rule:
+def in_single(rule: Rule, convert: Callable[[LaneWriter, LaneValue, str], LaneValue]) -> Rule:
     """A rule for numbers of float32, for floats of 16 bits: each result is rounded once."""
 
-    def as_dtype(w: Writer, x: Tensor, dtype: str) -> Tensor:
+    def as_dtype(w: LaneWriter, x: Tensor, dtype: str) -> Tensor:
         if x.dtype == dtype:
             return x
 
@@ -80,7 +80,7 @@ def in_single(rule: Rule, convert: Callable[[Writer, Number, str], Number]) -> R
     def wider(dtype: str) -> str:
         return "float32" if dtype in HALVES else dtype
 
-    def made(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+    def made(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
         held = [as_dtype(w, x, wider(x.dtype)) for x in xs]
         found = rule(w, op, held, [(wider(dtype), shape) for dtype, shape in results])
         return [as_dtype(w, x, dtype) for x, (dtype, _) in zip(found, results, strict=True)]

@@ -17,7 +17,7 @@ from autobatch.backends.llvm.lanes.ops import shape_of
 from autobatch.backends.llvm.lanes.program import Gang
 from autobatch.backends.llvm.lanes.tensors import (
     SMALL,
-    Memory,
+    MemoryTensor,
     Tensor,
     every,
     fresh,
@@ -25,8 +25,8 @@ from autobatch.backends.llvm.lanes.tensors import (
     word,
     words,
 )
-from autobatch.backends.llvm.lanes.writer import BYTES, Number, Writer, stored
-from autobatch.backends.llvm.text import Function
+from autobatch.backends.llvm.lanes.writer import BYTES, LaneValue, LaneWriter, stored
+from autobatch.backends.llvm.text import LlvmFunction
 from autobatch.ir.core import Value
 from autobatch.ir.types import Type
 
@@ -36,7 +36,7 @@ def is_large(type: Type) -> bool:
     return math.prod(shape) > SMALL
 
 
-def types_of(w: Writer, type: Type, shared: bool) -> list[str]:
+def types_of(w: LaneWriter, type: Type, shared: bool) -> list[str]:
     """LLVM's types of what stands for a value of a type."""
     dtype, shape = shape_of(type)
     if math.prod(shape) > SMALL:
@@ -47,7 +47,7 @@ def types_of(w: Writer, type: Type, shared: bool) -> list[str]:
     return [one] * (math.prod(shape) * words(dtype))
 
 
-def handed(w: Writer, x: Tensor, type: Type, shared: bool) -> list[str]:
+def handed(w: LaneWriter, x: Tensor, type: Type, shared: bool) -> list[str]:
     """A value as arguments, with their types."""
     _, shape = shape_of(type)
     if math.prod(shape) > SMALL:
@@ -60,7 +60,7 @@ def handed(w: Writer, x: Tensor, type: Type, shared: bool) -> list[str]:
     return [f"{of} {_text(w, number, shared)}" for index in every(shape) for number in x.at(index)]
 
 
-def _text(w: Writer, x: Number, shared: bool) -> str:
+def _text(w: LaneWriter, x: LaneValue, shared: bool) -> str:
     if shared:
         assert x.shared or w.width == 1
         return x.text
@@ -70,16 +70,16 @@ def _text(w: Writer, x: Number, shared: bool) -> str:
     return text
 
 
-def received(w: Writer, texts: list[str], type: Type, shared: bool) -> Tensor:
+def received(w: LaneWriter, texts: list[str], type: Type, shared: bool) -> Tensor:
     """What was handed on."""
     dtype, shape = shape_of(type)
     if math.prod(shape) > SMALL:
-        return Memory(w, texts[0], dtype, shape).final
+        return MemoryTensor(w, texts[0], dtype, shape).final
 
-    def number(text: str) -> Number:
+    def number(text: str) -> LaneValue:
         if dtype == "bool" and not shared and w.width > 1:
             text = w.f.let(f"bitcast i{w.width} {text} to {w.vector('i1')}")
-        return Number(text, word(dtype), shared)
+        return LaneValue(text, word(dtype), shared)
 
     numbers = [number(text) for text in texts]
     many = words(dtype)
@@ -87,7 +87,7 @@ def received(w: Writer, texts: list[str], type: Type, shared: bool) -> Tensor:
     return registers(w, dtype, shape, elements)
 
 
-class Table:
+class AddressTable:
     """Addresses that functions read from a pointer. `captured`: values that never change; those that all lanes share
     are one number each."""
 
@@ -96,27 +96,27 @@ class Table:
         self.entries: dict[tuple[str, object], int] = {}
         self.makers: list[Callable[[], str]] = []
 
-    def pointer(self, f: Function, key: tuple[str, object], make: Callable[[], str]) -> str:
+    def pointer(self, f: LlvmFunction, key: tuple[str, object], make: Callable[[], str]) -> str:
         """The address of an entry, in a function that has the table; `make`: gives it where the table is made."""
         if key not in self.entries:
             self.entries[key] = len(self.makers)
             self.makers.append(make)
         return f.load("ptr", "%table", 8 * self.entries[key])
 
-    def frame(self, f: Function) -> FromTable:
+    def frame(self, f: LlvmFunction) -> FromTable:
         return FromTable(self, f)
 
-    def captured(self, w: Writer, v: Value, lane: str | None = None) -> Tensor:
+    def captured(self, w: LaneWriter, v: Value, lane: str | None = None) -> Tensor:
         """A value that never changes; `lane`: that of one lane, for a function of one row."""
         x, held = self.values[v], self.gang.w
         dtype, shape = shape_of(v.type)
         shared = is_shared(x)
         pointer = self.pointer(w.f, ("captured", v), lambda: laid_out(held, x, shared))
         if shared or lane is None:
-            return Memory(w, pointer, dtype, shape, shared).final
+            return MemoryTensor(w, pointer, dtype, shape, shared).final
         return of_lane(w, pointer, dtype, shape, held.width, lane).final
 
-    def filled(self, w: Writer) -> str:
+    def filled(self, w: LaneWriter) -> str:
         """The table itself."""
         made = [make() for make in self.makers]
         place = w.f.array_slot("ptr", max(1, len(made)))
@@ -129,8 +129,8 @@ class Table:
 class FromTable:
     """The frame of a function that is called inside of a call."""
 
-    table: Table
-    f: Function
+    table: AddressTable
+    f: LlvmFunction
 
     def argument(self, number: int) -> str:
         table = self.table
@@ -148,7 +148,7 @@ def is_shared(x: Tensor) -> bool:
     return x.size <= SMALL and all(number.shared for index in every(x.shape) for number in x.at(index))
 
 
-def laid_out(w: Writer, x: Tensor, shared: bool) -> str:
+def laid_out(w: LaneWriter, x: Tensor, shared: bool) -> str:
     """Where an array lies in memory, whose lanes are neighbours; `shared`: that has one number for all lanes."""
     if x.memory is not None and x.memory.shared == shared:
         return x.memory.pointer
@@ -167,7 +167,7 @@ def laid_out(w: Writer, x: Tensor, shared: bool) -> str:
     return place
 
 
-def of_lane(w: Writer, pointer: str, dtype: str, shape: tuple[int, ...], lanes: int, lane: str) -> Memory:
+def of_lane(w: LaneWriter, pointer: str, dtype: str, shape: tuple[int, ...], lanes: int, lane: str) -> MemoryTensor:
     """What a lane has of an array in memory, for code of one lane."""
     begin = w.f.at(pointer, w.f.mul(lane, BYTES[stored(word(dtype))]))
-    return Memory(w, begin, dtype, shape, threads=lanes)
+    return MemoryTensor(w, begin, dtype, shape, threads=lanes)

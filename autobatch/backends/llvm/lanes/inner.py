@@ -15,7 +15,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     Index,
     Indices,
     Tensor,
-    Variable,
+    TensorVariable,
     add,
     copied,
     fresh,
@@ -31,7 +31,7 @@ from autobatch.ir.ops import Op
 from autobatch.ir.types import Array
 
 if TYPE_CHECKING:
-    from autobatch.backends.llvm.lanes.ops import Leaves
+    from autobatch.backends.llvm.lanes.ops import LeafOperations
 
 UNROLLED = 64
 """Operations of all turns of a loop up to which they are written one after another."""
@@ -39,7 +39,7 @@ UNROLLED = 64
 GUARDED = 10
 """Operations from which on a branch stands behind `any` of its mask."""
 
-Rule = Callable[["Leaves", Op, Sequence[Tensor], Shapes], list[Tensor]]
+Rule = Callable[["LeafOperations", Op, Sequence[Tensor], Shapes], list[Tensor]]
 
 
 def _equations(closed: Any) -> Equations:
@@ -47,17 +47,17 @@ def _equations(closed: Any) -> Equations:
     return of_jaxpr(closed, [t for t in types if isinstance(t, Array)])
 
 
-def _variables(leaves: Leaves, of: Sequence[Tensor]) -> list[Variable]:
-    found = [Variable(leaves.w, x.dtype, x.shape) for x in of]
+def _variables(leaves: LeafOperations, of: Sequence[Tensor]) -> list[TensorVariable]:
+    found = [TensorVariable(leaves.w, x.dtype, x.shape) for x in of]
     set_all(leaves.w, found, of)
     return found
 
 
-def _now(variables: Sequence[Variable]) -> list[Tensor]:
+def _now(variables: Sequence[TensorVariable]) -> list[Tensor]:
     return [v.get() for v in variables]
 
 
-def scan(leaves: Leaves, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def scan(leaves: LeafOperations, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     w, length = leaves.w, op["length"]
     consts, carries = jax_compat.carried(op)
     inner = _equations(op["jaxpr"])
@@ -86,7 +86,7 @@ def scan(leaves: Leaves, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[
     return [*(copied(w, v.get()) for v in carried), *(m.final for m in rows)]
 
 
-def conditional(leaves: Leaves, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def conditional(leaves: LeafOperations, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     """`while_loop`. Lanes that take no part do not keep the others waiting: theirs are never active."""
     w, mask = leaves.w, leaves.mask
     of_test, of_body = op["cond_nconsts"], op["body_nconsts"]
@@ -112,7 +112,7 @@ def conditional(leaves: Leaves, op: Op, xs: Sequence[Tensor], results: Shapes) -
     return [copied(w, v.get()) for v in carried]
 
 
-def branches(leaves: Leaves, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def branches(leaves: LeafOperations, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     """`cond` and `switch`. JAX has brought the number of the branch into range."""
     w, mask = leaves.w, leaves.mask
     which, held = xs[0].one(), [kept(w, x) for x in xs[1:]]
@@ -129,7 +129,7 @@ def branches(leaves: Leaves, op: Op, xs: Sequence[Tensor], results: Shapes) -> l
         if not one_for_all and _cost(arm) < GUARDED:
             made = leaves.expansion(arm, held)
         else:
-            variables = [Variable(w, dtype, shape) for dtype, shape in results]
+            variables = [TensorVariable(w, dtype, shape) for dtype, shape in results]
             set_all(w, variables, [zeros(w, dtype, shape) for dtype, shape in results])
             taken = here.text if one_for_all or leaves.mask is None else w.any(leaves.mask)
             with w.f.when(taken):
@@ -146,7 +146,7 @@ def _cost(arm: Equations) -> int:
     return sum(GUARDED if i.op.name in INNER else 1 for i in arm.body)
 
 
-def reduce(leaves: Leaves, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def reduce(leaves: LeafOperations, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     """By a function of the user's, one number after another."""
     w, axes, inner = leaves.w, op["dimensions"], _equations(op["jaxpr"])
     held = [kept(w, x) for x in xs]

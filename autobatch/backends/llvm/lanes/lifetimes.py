@@ -33,7 +33,7 @@ CHANGING = ("dynamic_update_slice", "scatter", "scatter-add", "scatter-max", "sc
 
 
 @dataclass
-class Scope:
+class RegionLifetimes:
     """A region that is being written. `last`: which instruction reads a value last, or their number, where its results
     do; `captured`: what is read from outside for as long as it runs; `known`: the values that it has itself; `now`: the
     instruction that is written."""
@@ -59,8 +59,8 @@ class Lifetimes:
         self._reads: dict[Value, Places] = {}
         self._readers: dict[str, set[Value]] = {}
         """The values that read some memory, but for some that are read no more."""
-        self.origins = Origins()
-        self.scopes: list[Scope] = []
+        self.origins = BranchOrigins()
+        self.scopes: list[RegionLifetimes] = []
         self.carried: Counter[str] = Counter()
         """The memory of loops and branches that are being written, of how many each: it is needed until the outermost
         ends."""
@@ -77,7 +77,7 @@ class Lifetimes:
             captured |= self.of(region.args)
         for v in given:
             self.set(v, self.of((v,)))
-        self.scopes.append(Scope(region.body, _last_reads(region), captured, {*region.args, *given}))
+        self.scopes.append(RegionLifetimes(region.body, _last_reads(region), captured, {*region.args, *given}))
 
     def leave(self) -> None:
         self.scopes.pop()
@@ -135,7 +135,7 @@ Made = Mapping[Value, tuple[Instruction, int]]
 """What makes each value of a region, and which of its results it is."""
 
 
-class Origins:
+class BranchOrigins:
     """Of which values from outside the results of branches are made: each branch is looked at once."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ from autobatch.backends.llvm.lanes.gathers import gathered, neighbours
 from autobatch.backends.llvm.lanes.indexing import FEW, bounded, moved, place_of, read
 from autobatch.backends.llvm.lanes.ops import Environment
 from autobatch.backends.llvm.lanes.tensors import SMALL, Indices, Tensor, kept, registers, scalar
-from autobatch.backends.llvm.lanes.writer import Number, Writer
+from autobatch.backends.llvm.lanes.writer import LaneValue, LaneWriter
 from autobatch.ir.core import Apply, For, Instruction, Literal, Operand, Region, Value, While, regions, walk
 from autobatch.ir.types import Array
 
@@ -42,7 +42,7 @@ class Index:
 
 
 @dataclass
-class Reads:
+class LikelyReads:
     """What of a region is an index and its checks. `places`: by the start of a read, which index it is; `checks`: the
     values that say whether an index is in range; `pairs`: reads of neighbours, by both of their results, the lower one
     first."""
@@ -52,13 +52,13 @@ class Reads:
     pairs: dict[Value, tuple[Apply, Apply]] = field(default_factory=dict)
 
 
-def reads_of(region: Region) -> Reads | None:
+def reads_of(region: Region) -> LikelyReads | None:
     """What is likely in a region. None: it has no such reads, or is not to be written twice."""
     found = list(walk(region))
     if len(found) > LARGEST or any(_is_unfit(i) for i in found):
         return None
     made = {i.results[0]: i for i in found if isinstance(i, Apply) and len(i.results) == 1}
-    all = Reads()
+    all = LikelyReads()
     for i in made.values():
         if i.op.name == "dynamic_slice":
             for x, size in zip(i.operands[1:], _shape(i.operands[0]), strict=True):
@@ -142,7 +142,7 @@ def _apart(x: Value, made: Made) -> tuple[Value, int]:
     return x, by
 
 
-def _pairs(body: tuple[Instruction, ...], all: Reads, made: Made) -> dict[Value, tuple[Apply, Apply]]:
+def _pairs(body: tuple[Instruction, ...], all: LikelyReads, made: Made) -> dict[Value, tuple[Apply, Apply]]:
     """Reads of one instruction after another of a body that are of neighbours in one array."""
     found: dict[Value, tuple[Apply, Apply]] = {}
     open: dict[tuple[Operand, Value, int], Apply] = {}
@@ -171,18 +171,18 @@ def _pairs(body: tuple[Instruction, ...], all: Reads, made: Made) -> dict[Value,
 class Likely:
     """Writes a turn as if all of its indices were in range. `mask`: the lanes that it is for."""
 
-    def __init__(self, w: Writer, reads: Reads, mask: Number | None) -> None:
+    def __init__(self, w: LaneWriter, reads: LikelyReads, mask: LaneValue | None) -> None:
         self.w, self.reads, self.mask = w, reads, mask
         self.fine = w.slot("bool", as_bits=True)
         self.fine.set(w.constant(True, "bool"))
-        self.known: dict[Index, Number] = {}
+        self.known: dict[Index, LaneValue] = {}
         """The lanes in which an index is in range, as far as what is written next knows it."""
 
     def wrong(self) -> str:
         """Is an index out of range in a lane that there is? An `i1`."""
         return self.w.any(self.w.both(self.mask, self.w.negated(self.fine.get())))
 
-    def takes(self, i: Apply, env: Environment, mask: Number | None) -> bool:
+    def takes(self, i: Apply, env: Environment, mask: LaneValue | None) -> bool:
         """Writes a check or a read, where it is one. `mask`: the lanes that run it."""
         result = i.results[0] if len(i.results) == 1 else None
         if result in self.reads.checks and not env[self.reads.checks[result].of].one().shared:
@@ -195,11 +195,11 @@ class Likely:
             return True
         return self.slice(i, result, env, mask)
 
-    def asked(self, index: Index, env: Environment, mask: Number | None) -> Number:
+    def asked(self, index: Index, env: Environment, mask: LaneValue | None) -> LaneValue:
         """The lanes in which an index is in range."""
         return self.below(env[index.of].one(), index.size, (index,), mask)
 
-    def below(self, x: Number, size: int, of: tuple[Index, ...], mask: Number | None) -> Number:
+    def below(self, x: LaneValue, size: int, of: tuple[Index, ...], mask: LaneValue | None) -> LaneValue:
         held = [self.known.get(i) for i in of]
         if held[0] is not None and all(k == held[0] for k in held):
             return held[0]
@@ -212,7 +212,7 @@ class Likely:
         self.known.update(dict.fromkeys(of, found))
         return found
 
-    def slice(self, i: Apply, result: Value, env: Environment, mask: Number | None) -> bool:
+    def slice(self, i: Apply, result: Value, env: Environment, mask: LaneValue | None) -> bool:
         w, (table, *starts) = self.w, i.operands
         x, shape, sizes = env[table] if isinstance(table, Value) else None, _shape(table), i.op["slice_sizes"]
         one = [s if isinstance(s, Value) and size == 1 else None for s, size in zip(starts, sizes, strict=True)]
@@ -222,7 +222,7 @@ class Likely:
             return False
         if x.memory is None and (not x.held or max(shape) > FEW):
             return False
-        where: Number | None = None
+        where: LaneValue | None = None
         places = []
         for s, index, size, n in zip(starts, indices, sizes, shape, strict=True):
             if index is not None and index in asked:
@@ -233,14 +233,14 @@ class Likely:
             else:
                 places.append(min(max(_literal(s) or 0, 0), n - size))
 
-        def at(index: Indices) -> tuple[Number, ...]:
+        def at(index: Indices) -> tuple[LaneValue, ...]:
             found = [moved(w, p, k) for p, k in zip(places, index, strict=True)]
             return read(w, x, found) if x.memory is None else gathered(w, x.memory, found, where)
 
         env[result] = kept(w, Tensor(x.dtype, tuple(sizes), at))
         return True
 
-    def pair(self, low: Apply, high: Apply, env: Environment, mask: Number | None) -> bool:
+    def pair(self, low: Apply, high: Apply, env: Environment, mask: LaneValue | None) -> bool:
         """Reads two neighbours at once; False where they are not to be."""
         w, table = self.w, low.operands[0]
         of = tuple(self.reads.places[i.operands[1]] for i in (low, high) if isinstance(i.operands[1], Value))

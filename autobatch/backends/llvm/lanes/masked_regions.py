@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import assert_never
 
-from autobatch.backends.llvm.lanes.control import GUARDED, Control, cost, joined
+from autobatch.backends.llvm.lanes.control import GUARDED, RegionWriter, cost, joined
 from autobatch.backends.llvm.lanes.ops import Environment, shape_of
 from autobatch.backends.llvm.lanes.program import Gang
 from autobatch.backends.llvm.lanes.reverse import inner_gradient
 from autobatch.backends.llvm.lanes.tensors import (
     Tensor,
-    Variable,
+    TensorVariable,
     apart,
     copied,
     kept,
@@ -31,7 +31,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     set_all,
     zeros,
 )
-from autobatch.backends.llvm.lanes.writer import Number, Writer
+from autobatch.backends.llvm.lanes.writer import LaneValue, LaneWriter
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.core import (
     Apply,
@@ -54,13 +54,13 @@ LEFT, LIMIT, FAILED = 0, 8, 16
 mask of lanes that have failed."""
 
 
-def bits(w: Writer, mask: Number) -> str:
+def bits(w: LaneWriter, mask: LaneValue) -> str:
     """A mask as an integer."""
     return w.f.let(f"bitcast {w.vector('i1')} {w.spread(mask).text} to i{w.width}")
 
 
-def lanes_of(w: Writer, bits: str) -> Number:
-    return w.between_blocks(Number(w.f.let(f"bitcast i{w.width} {bits} to {w.vector('i1')}"), "bool"))
+def lanes_of(w: LaneWriter, bits: str) -> LaneValue:
+    return w.between_blocks(LaneValue(w.f.let(f"bitcast i{w.width} {bits} to {w.vector('i1')}"), "bool"))
 
 
 class Regions(ABC):
@@ -68,11 +68,11 @@ class Regions(ABC):
 
     def __init__(self, gang: Gang, uniform: frozenset[Value], fails: bool) -> None:
         self.gang, self.w, self.f, self.uniform, self.fails = gang, gang.w, gang.w.f, uniform, fails
-        self.control = Control(gang.w, gang.constant, partial(inner_gradient, gang))
+        self.control = RegionWriter(gang.w, gang.constant, partial(inner_gradient, gang))
         self.given_up = self.f.name("given_up")
 
     @abstractmethod
-    def called(self, call: Call, env: Environment, mask: Number, room: str) -> list[Tensor]:
+    def called(self, call: Call, env: Environment, mask: LaneValue, room: str) -> list[Tensor]:
         """The results of a call. `room`: the entries that the stack has left behind it."""
 
     def give_up(self, condition: str) -> None:
@@ -87,7 +87,7 @@ class Regions(ABC):
         f.do(f"store i64 {left}, ptr {f.at('%state', LEFT)}")
         self.give_up(f.let(f"icmp slt i64 {left}, 0"))
 
-    def alive(self, mask: Number) -> Number:
+    def alive(self, mask: LaneValue) -> LaneValue:
         """The lanes of a mask that have not failed."""
         if not self.fails:
             return mask
@@ -96,7 +96,9 @@ class Regions(ABC):
 
     # ---- regions
 
-    def body(self, body: Sequence[Instruction], wanted: Sequence[Operand], env: Environment, mask: Number) -> Number:
+    def body(
+        self, body: Sequence[Instruction], wanted: Sequence[Operand], env: Environment, mask: LaneValue
+    ) -> LaneValue:
         """Runs instructions; `env` gets what the operands `wanted` and control read of it. The lanes that go on."""
         at = 0
         while at < len(body):
@@ -122,7 +124,7 @@ class Regions(ABC):
         rest: tuple[Instruction, ...],
         wanted: Sequence[Operand],
         env: Environment,
-        mask: Number,
+        mask: LaneValue,
     ) -> None:
         """What one block computes."""
         made = {r for i in body for r in i.results}
@@ -131,11 +133,11 @@ class Regions(ABC):
         for v, x in zip(live, found, strict=True):
             env[v] = self.of(v, apart(kept(self.w, x)), mask)
 
-    def of(self, v: Operand, x: Tensor, mask: Number) -> Tensor:
+    def of(self, v: Operand, x: Tensor, mask: LaneValue) -> Tensor:
         """A value: single numbers, where the lanes of a mask share them."""
         return self.control.single(x, mask) if v in self.uniform else x
 
-    def instruction(self, i: Instruction, env: Environment, mask: Number) -> list[Tensor]:
+    def instruction(self, i: Instruction, env: Environment, mask: LaneValue) -> list[Tensor]:
         match i:
             case Apply():
                 raise AssertionError("a check")
@@ -154,7 +156,7 @@ class Regions(ABC):
             case _:
                 assert_never(i)
 
-    def check(self, i: Apply, env: Environment, mask: Number) -> Number:
+    def check(self, i: Apply, env: Environment, mask: LaneValue) -> LaneValue:
         """The lanes of a mask that pass. That one fails is behind a jump: else each check would wait for the memory
         that the one before has written."""
         f, w = self.f, self.w
@@ -173,7 +175,7 @@ class Regions(ABC):
 
     # ---- branches
 
-    def sides(self, condition: Number, mask: Number) -> tuple[Number, Number]:
+    def sides(self, condition: LaneValue, mask: LaneValue) -> tuple[LaneValue, LaneValue]:
         return self.w.both(mask, condition), self.w.both(mask, self.w.negated(condition))
 
     def is_guarded(self, region: Region) -> bool:
@@ -182,7 +184,7 @@ class Regions(ABC):
         reads = any(isinstance(i, Apply) and i.op.name == "take_row" for i in found)
         return reads or cost(region) >= GUARDED or not all(is_plain(i) or isinstance(i, If) for i in found)
 
-    def branch(self, branch: If, env: Environment, mask: Number) -> list[Tensor]:
+    def branch(self, branch: If, env: Environment, mask: LaneValue) -> list[Tensor]:
         w = self.w
         condition = self.control.read(branch.condition, env).one()
         if condition.shared or w.width == 1:
@@ -196,11 +198,11 @@ class Regions(ABC):
         sides = [self.arm(region, env, inside, branch.results) for region, inside in arms]
         return joined(w, branch, condition, sides, self.uniform, lambda x: self.control.read(x, env))
 
-    def of_arm(self, region: Region, env: Environment, inside: Number, results: Sequence[Value]) -> list[Tensor]:
+    def of_arm(self, region: Region, env: Environment, inside: LaneValue, results: Sequence[Value]) -> list[Tensor]:
         found = self.region(region, (), env, inside)
         return [self.of(r, x, inside) for r, x in zip(results, found, strict=True)]
 
-    def arm(self, region: Region, env: Environment, inside: Number, results: Sequence[Value]) -> list[Tensor]:
+    def arm(self, region: Region, env: Environment, inside: LaneValue, results: Sequence[Value]) -> list[Tensor]:
         if not self.is_guarded(region):
             return self.of_arm(region, env, inside, results)
         found, inside = self.cleared(results, self.uniform), self.w.between_blocks(inside)
@@ -208,23 +210,23 @@ class Regions(ABC):
             set_all(self.w, found, self.of_arm(region, env, inside, results))
         return [copied(self.w, v.get()) for v in found]
 
-    def cleared(self, of: Sequence[Operand], shared: frozenset[Value] = frozenset()) -> list[Variable]:
-        found = [Variable(self.w, *shape_of(x.type), isinstance(x, Value) and x in shared) for x in of]
+    def cleared(self, of: Sequence[Operand], shared: frozenset[Value] = frozenset()) -> list[TensorVariable]:
+        found = [TensorVariable(self.w, *shape_of(x.type), isinstance(x, Value) and x in shared) for x in of]
         for v in found:
             v.set(zeros(self.w, v.dtype, v.shape))
         return found
 
-    def variables(self, of: Sequence[Value]) -> list[Variable]:
-        return [Variable(self.w, *shape_of(v.type), v in self.uniform) for v in of]
+    def variables(self, of: Sequence[Value]) -> list[TensorVariable]:
+        return [TensorVariable(self.w, *shape_of(v.type), v in self.uniform) for v in of]
 
-    def region(self, region: Region, args: Sequence[Tensor], env: Environment, mask: Number) -> list[Tensor]:
+    def region(self, region: Region, args: Sequence[Tensor], env: Environment, mask: LaneValue) -> list[Tensor]:
         inner = {**env, **dict(zip(region.args, args, strict=True))}
         self.body(region.body, region.results, inner, mask)
         return [self.control.read(x, inner) for x in region.results]
 
     # ---- loops
 
-    def conditional(self, loop: While, env: Environment, mask: Number) -> list[Tensor]:
+    def conditional(self, loop: While, env: Environment, mask: LaneValue) -> list[Tensor]:
         w = self.w
         carried, goes_on = self.started(loop, env), w.slot("bool")
         goes_on.set(self.alive(mask))
@@ -240,7 +242,7 @@ class Regions(ABC):
             self.turn(loop.body, [v.get() for v in carried], carried, env, goes_on.get())
         return [copied(w, v.own.get()) for v in carried]
 
-    def started(self, loop: While | For, env: Environment) -> list[Variable]:
+    def started(self, loop: While | For, env: Environment) -> list[TensorVariable]:
         """The variables that a loop carries. Lanes that share one in the loop, but not behind it, have left it one by
         one: then each keeps what it had."""
         args = loop.body.args[1:] if isinstance(loop, For) else loop.body.args
@@ -252,7 +254,12 @@ class Regions(ABC):
         return carried
 
     def turn(
-        self, body: Region, args: Sequence[Tensor], carried: Sequence[Variable], env: Environment, active: Number
+        self,
+        body: Region,
+        args: Sequence[Tensor],
+        carried: Sequence[TensorVariable],
+        env: Environment,
+        active: LaneValue,
     ) -> None:
         found = self.region(body, [copied(self.w, x) for x in args], env, active)
         for k, (x, v) in enumerate(zip(found, carried, strict=True)):
@@ -264,7 +271,7 @@ class Regions(ABC):
                 v.left.set(select(self.w, active, found[k], v.left.get()))
         set_all(self.w, carried, found)
 
-    def counted(self, loop: For, env: Environment, mask: Number) -> list[Tensor]:
+    def counted(self, loop: For, env: Environment, mask: LaneValue) -> list[Tensor]:
         """All lanes have the same number of turns."""
         f, w = self.f, self.w
         carried = self.started(loop, env)
@@ -283,7 +290,7 @@ class Regions(ABC):
             f.ask()
         return [copied(w, v.own.get()) for v in carried]
 
-    def uneven(self, loop: For, env: Environment, mask: Number) -> list[Tensor]:
+    def uneven(self, loop: For, env: Environment, mask: LaneValue) -> list[Tensor]:
         """Each lane has its own number of turns."""
         f, w = self.f, self.w
         count = self.control.read(loop.count, env).one()
@@ -304,7 +311,7 @@ class Regions(ABC):
 
     def index(self, loop: For, turn: str) -> Tensor:
         dtype, _ = shape_of(loop.body.args[0].type)
-        whole = Number(turn, "int64", True)
+        whole = LaneValue(turn, "int64", True)
         return scalar(whole if dtype == "int64" else self.w.cast("trunc", whole, dtype))
 
 

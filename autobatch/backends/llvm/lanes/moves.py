@@ -23,7 +23,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     unflat,
     word,
 )
-from autobatch.backends.llvm.lanes.writer import Number, Writer
+from autobatch.backends.llvm.lanes.writer import LaneValue, LaneWriter
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.ops import Op
 
@@ -35,7 +35,7 @@ def _moved(x: Tensor, shape: tuple[int, ...], where: Callable[[Indices], Indices
     return Tensor(x.dtype, shape, lambda index: x.at(where(index)), x.held, x.fixed)
 
 
-def reshape(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def reshape(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     (x,), ((_, shape),) = xs, results
     if op.name == "reshape" and op["dimensions"] is not None:
         raise RefusedError("reshape with another order of axes")
@@ -53,7 +53,7 @@ def reshape(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Te
     return [_moved(x, shape, lambda index: unflat(w, flat(w, index, shape), x.shape))]
 
 
-def broadcast(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def broadcast(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     x, (_, shape) = xs[0], results[0]
     axes = op["broadcast_dimensions"]
 
@@ -63,12 +63,12 @@ def broadcast(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[
     return [_moved(x, shape, where)]
 
 
-def transpose(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def transpose(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     (x,), order = xs, op["permutation"]
     return [_moved(x, results[0][1], lambda index: tuple(index[order.index(k)] for k in range(len(order))))]
 
 
-def reverse(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def reverse(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     (x,), axes = xs, op["dimensions"]
 
     def where(index: Indices) -> Indices:
@@ -80,7 +80,7 @@ def reverse(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Te
     return [_moved(x, x.shape, where)]
 
 
-def part(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def part(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     (x,), starts = xs, op["start_indices"]
     strides = op["strides"] or (1,) * len(starts)
 
@@ -90,7 +90,7 @@ def part(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tenso
     return [_moved(x, results[0][1], where)]
 
 
-def split(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def split(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     (x,), axis = xs, op["axis"]
     starts = [0, *accumulate(op["sizes"])]
 
@@ -104,7 +104,9 @@ FEW = 3
 """Arrays side by side among which it is chosen at an index that is not known."""
 
 
-def _written(w: Writer, xs: Sequence[Tensor], dtype: str, shape: tuple[int, ...], begin: Sequence[Indices]) -> Tensor:
+def _written(
+    w: LaneWriter, xs: Sequence[Tensor], dtype: str, shape: tuple[int, ...], begin: Sequence[Indices]
+) -> Tensor:
     """Many arrays as one, each written where it begins: a choice among all at each index would be as many for each
     number."""
     memory = fresh(w, dtype, shape)
@@ -117,7 +119,7 @@ def _written(w: Writer, xs: Sequence[Tensor], dtype: str, shape: tuple[int, ...]
     return memory.final
 
 
-def concatenate(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def concatenate(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     axis, (dtype, shape) = op["dimension"], results[0]
     ends = list(accumulate(x.shape[axis] for x in xs))
     if len(xs) > FEW and math.prod(shape) > SMALL:
@@ -135,7 +137,7 @@ def concatenate(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> lis
                 inside = clamped(w, add(w, place, -begin), end - begin)
                 here = x.at((*index[:axis], inside, *index[axis + 1 :]))
                 if found is not None:
-                    past = Number(w.f.let(f"icmp uge i64 {place}, {begin}"), "bool", True)
+                    past = LaneValue(w.f.let(f"icmp uge i64 {place}, {begin}"), "bool", True)
                     here = tuple(w.select(past, a, b) for a, b in zip(here, found, strict=True))
                 found = here
             begin = end
@@ -145,7 +147,7 @@ def concatenate(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> lis
     return [Tensor(dtype, shape, at)]
 
 
-def clamped(w: Writer, place: Index, size: int) -> Index:
+def clamped(w: LaneWriter, place: Index, size: int) -> Index:
     """A place, or the nearest one of 0 to `size - 1`."""
     if isinstance(place, int):
         return min(max(place, 0), size - 1)
@@ -157,7 +159,7 @@ def clamped(w: Writer, place: Index, size: int) -> Index:
     return place
 
 
-def stack(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def stack(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     """Arrays side by side along a new axis."""
     axis, (dtype, shape) = op["axis"], results[0]
     axis = axis % len(shape)
@@ -172,21 +174,21 @@ def stack(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tens
             return xs[place].at(rest)
         found = xs[0].at(rest)
         for k, x in enumerate(xs[1:], 1):
-            here = Number(w.f.let(f"icmp eq i64 {place}, {k}"), "bool", True)
+            here = LaneValue(w.f.let(f"icmp eq i64 {place}, {k}"), "bool", True)
             found = tuple(w.select(here, a, b) for a, b in zip(x.at(rest), found, strict=True))
         return found
 
     return [Tensor(dtype, shape, at)]
 
 
-def platform_index(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def platform_index(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     """Which of some branches is meant for a processor: JAX lets libraries write one for each kind of device."""
     names = op["platforms"]
     found = next(k for k, name in enumerate(names) if name is None or "cpu" in name)
     return [constant(w, found, *results[0])]
 
 
-def tile(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def tile(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     """The array again and again, along each axis."""
     (x,), ((_, shape),) = xs, results
 
@@ -198,7 +200,7 @@ def tile(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tenso
     return [_moved(x, shape, lambda index: tuple(map(within, index, x.shape)))]
 
 
-def unstack(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def unstack(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     """An array for each place of an axis."""
     (x,) = xs
     axis = op["axis"] % len(x.shape)
@@ -209,14 +211,14 @@ def unstack(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Te
     return [one(k, shape) for k, (_, shape) in enumerate(results)]
 
 
-def pad(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def pad(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     (x, filling), (dtype, shape) = xs, results[0]
     config = op["padding_config"]
     if math.prod(x.shape) == 0:
         return [Tensor(dtype, shape, lambda _: filling.at(()))]
 
     def at(index: Indices) -> Element:
-        inside: Number | None = None
+        inside: LaneValue | None = None
         places: list[Index] = []
         for i, (low, _, between), n in zip(index, config, x.shape, strict=True):
             if isinstance(i, int):
@@ -231,7 +233,7 @@ def pad(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor
                 held.append(f"icmp eq i64 {w.f.let(f'srem i64 {moved}, {between + 1}')}, 0")
                 moved = w.f.let(f"sdiv i64 {moved}, {between + 1}")
             for test in held:
-                inside = w.both(inside, Number(w.f.let(test), "bool", True))
+                inside = w.both(inside, LaneValue(w.f.let(test), "bool", True))
             places.append(clamped(w, moved, n))
         found = x.at(tuple(places))
         if inside is None:
@@ -241,7 +243,7 @@ def pad(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor
     return [Tensor(dtype, shape, at)]
 
 
-def iota(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def iota(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     (dtype, shape), axis = results[0], op["dimension"]
 
     def at(index: Indices) -> Element:
@@ -250,15 +252,15 @@ def iota(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tenso
     return [Tensor(dtype, shape, at, held=True, fixed=True)]
 
 
-def of_index(w: Writer, index: Index, dtype: str) -> Number:
+def of_index(w: LaneWriter, index: Index, dtype: str) -> LaneValue:
     """An index as a number."""
     if isinstance(index, (int, np.integer)):
         return w.constant(int(index), dtype)
-    whole = Number(index, "int64", True)
+    whole = LaneValue(index, "int64", True)
     if dtype.startswith("float"):
         return w.cast("sitofp", whole, dtype)
     bits = w.constant(0, word(dtype)).bits
-    return Number(index, dtype, True) if bits == 64 else w.cast("trunc", whole, dtype)
+    return LaneValue(index, dtype, True) if bits == 64 else w.cast("trunc", whole, dtype)
 
 
 MOVES: Mapping[str, Callable[..., list[Tensor]]] = {

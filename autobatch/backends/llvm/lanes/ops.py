@@ -38,7 +38,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     zeros,
 )
 from autobatch.backends.llvm.lanes.windows import WINDOWS
-from autobatch.backends.llvm.lanes.writer import COMPLEX, ELEMENTS, HALVES, Number, Writer, rounded
+from autobatch.backends.llvm.lanes.writer import COMPLEX, ELEMENTS, HALVES, LaneValue, LaneWriter, rounded
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Apply, Instruction, Operand, Value
@@ -69,7 +69,7 @@ def _shape_of(type: Type, x64: bool) -> tuple[str, tuple[int, ...]]:
     return dtype, type.shape
 
 
-def by_number(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def by_number(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     """An operation on the numbers at each index; a single number, and an axis of one, stands for all."""
     dtype, shape = results[0]
     make, wheres = BY_NUMBER[op.name], [_where(x, shape) for x in xs]
@@ -92,7 +92,7 @@ def _where(x: Tensor, shape: tuple[int, ...]) -> Callable[[Indices], Indices]:
     return lambda index: tuple(0 if n == 1 else i for n, i in zip(x.shape, index, strict=True))
 
 
-def select_n(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def select_n(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     """Of two cases by a bool, of more by an integer; beyond the last it is the last."""
     which, *cases = xs
     dtype, shape = results[0]
@@ -111,20 +111,20 @@ def select_n(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[T
     return [Tensor(dtype, shape, at)]
 
 
-def undefined(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def undefined(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     dtype, shape = results[0]
     return [zeros(w, dtype, shape)]
 
 
-def within(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def within(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     return [xs[0]]
 
 
-def same(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def same(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     return list(xs)
 
 
-Lower = Callable[[Writer, Op, Sequence[Tensor], Shapes], list[Tensor]]
+Lower = Callable[[LaneWriter, Op, Sequence[Tensor], Shapes], list[Tensor]]
 
 LOWER: Mapping[str, Lower] = {
     **dict.fromkeys(BY_NUMBER, by_number),
@@ -180,13 +180,13 @@ PLAIN = frozenset(ELEMENTS) - frozenset(HALVES)
 """Dtypes whose numbers are one number each, which instructions take as they are."""
 
 
-class Leaves:
+class LeafOperations:
     """Leaf operations one after another. `uses`: how often a value is read; what is read once and costs little is
     computed where it is read. `mask`: the lanes that what is written next is for; None: all."""
 
-    def __init__(self, w: Writer, constants: Callable[[Any], Tensor]) -> None:
+    def __init__(self, w: LaneWriter, constants: Callable[[Any], Tensor]) -> None:
         self.w, self.constants = w, constants
-        self.mask: Number | None = None
+        self.mask: LaneValue | None = None
 
     def read(self, x: Operand, env: Environment, arrays: Sequence[Any] = ()) -> Tensor:
         if isinstance(x, Value):
@@ -234,7 +234,7 @@ class Leaves:
             if uses.get(r, 0) > 1:
                 env[r] = apart(env[r])
 
-    def number(self, i: Apply, xs: Sequence[Tensor]) -> Number | None:
+    def number(self, i: Apply, xs: Sequence[Tensor]) -> LaneValue | None:
         """The result of an operation on single numbers, which are most of them; None for others."""
         make = BY_NUMBER.get(i.op.name)
         if make is None or is_traced(i.op) or len(i.results) != 1 or any(x.shape or x.dtype not in PLAIN for x in xs):

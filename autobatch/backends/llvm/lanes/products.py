@@ -19,7 +19,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     Element,
     Index,
     Indices,
-    Memory,
+    MemoryTensor,
     Tensor,
     add,
     fresh,
@@ -28,7 +28,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     over,
     zeros,
 )
-from autobatch.backends.llvm.lanes.writer import HALVES, Number, Writer
+from autobatch.backends.llvm.lanes.writer import HALVES, LaneValue, LaneWriter
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.llvm.outside import BLAS_NAME
 from autobatch.ir.ops import Op
@@ -44,18 +44,18 @@ LEAST_OF_BLAS = 4096
 """Multiplications from which a call of BLAS is worth it."""
 
 
-def too_large(w: Writer, multiplications: int) -> bool:
+def too_large(w: LaneWriter, multiplications: int) -> bool:
     """Is a product left to others?"""
     return multiplications > LARGEST_PRODUCT and not w.whole
 
 
-def converted(w: Writer, x: Tensor, dtype: str) -> Tensor:
+def converted(w: LaneWriter, x: Tensor, dtype: str) -> Tensor:
     if x.dtype == dtype:
         return x
     return Tensor(dtype, x.shape, lambda index: (convert(w, x.one(index), dtype),))
 
 
-def product(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def product(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     (a, b), (dtype, shape) = xs, results[0]
     (left, right), (left_batch, right_batch) = op["dimension_numbers"]
     precision = op["preferred_element_type"]
@@ -73,7 +73,7 @@ def product(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Te
     a_free = [k for k in range(len(a.shape)) if k not in (*left, *left_batch)]
     b_free = [k for k in range(len(b.shape)) if k not in (*right, *right_batch)]
 
-    def factors(index: Indices, inner: Indices) -> Number:
+    def factors(index: Indices, inner: Indices) -> LaneValue:
         places = []
         for x, own, batched, free, first in (
             (a, left, left_batch, a_free, batch),
@@ -102,11 +102,11 @@ def product(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Te
 
 
 def _side_by_side(
-    w: Writer,
+    w: LaneWriter,
     dtype: str,
     shape: tuple[int, ...],
     sizes: Sequence[int],
-    factors: Callable[[Indices, Indices], Number],
+    factors: Callable[[Indices, Indices], LaneValue],
 ) -> Tensor:
     """Sums of products, several of the last axis at once: one alone would wait for each of its additions. With one lane
     all of the axis is added to in memory, by vectors."""
@@ -153,7 +153,7 @@ def _side_by_side(
     return memory.final
 
 
-def by_blas(w: Writer, a: Tensor, b: Tensor, numbers: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
+def by_blas(w: LaneWriter, a: Tensor, b: Tensor, numbers: Any, dtype: str, shape: tuple[int, ...]) -> Tensor | None:
     """A product by BLAS; None where it has none, or our loops are as fast. BLAS has matrices in the order of columns,
     where the rows of ours are: so it computes the transpose, of transposes."""
     (left, right), (batch, _) = numbers
@@ -188,7 +188,7 @@ def _behind(x: Tensor, summed: Sequence[int]) -> bool | None:
     return False if list(summed) == list(range(count)) else None
 
 
-def _in_memory(w: Writer, x: Tensor) -> Memory:
+def _in_memory(w: LaneWriter, x: Tensor) -> MemoryTensor:
     """Where an array lies as a whole, in the order of rows."""
     held = x.memory
     if held is not None and held.shape == x.shape and held.dtype == x.dtype and held.threads == 1:
@@ -199,16 +199,16 @@ def _in_memory(w: Writer, x: Tensor) -> Memory:
 
 
 def _call(
-    w: Writer,
+    w: LaneWriter,
     name: str,
     dtype: str,
     ways: Sequence[str],
     sizes: Sequence[int],
-    a: Memory,
+    a: MemoryTensor,
     of_a: int,
-    b: Memory,
+    b: MemoryTensor,
     of_b: int,
-    out: Memory,
+    out: MemoryTensor,
     of_out: int = 1,
 ) -> None:
     """Call a function of BLAS: ways, sizes, 1, a matrix and the length of its columns, another one, 0, the result. (Of

@@ -23,7 +23,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     Element,
     Index,
     Indices,
-    Memory,
+    MemoryTensor,
     Tensor,
     add,
     every,
@@ -36,9 +36,9 @@ from autobatch.backends.llvm.lanes.tensors import (
     words,
     zeros,
 )
-from autobatch.backends.llvm.lanes.writer import BYTES, Number, Writer, stored
+from autobatch.backends.llvm.lanes.writer import BYTES, LaneValue, LaneWriter, stored
 from autobatch.backends.llvm.machine_code import RefusedError
-from autobatch.backends.llvm.text import Function, broadcast
+from autobatch.backends.llvm.text import LlvmFunction, broadcast
 from autobatch.ir.types import ROWS
 
 PARTS = 16
@@ -52,7 +52,7 @@ Body = Callable[["Gang", Sequence[Tensor]], Sequence[Tensor | None]]
 
 
 @dataclass(frozen=True)
-class Operand:
+class CodeOperand:
     """`varies`: it has rows; else all rows share it."""
 
     dtype: str
@@ -78,10 +78,10 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Signature:
+class CodeSignature:
     """What goes in and what comes out. `masked`: are there rows that do not matter?"""
 
-    operands: tuple[Operand, ...]
+    operands: tuple[CodeOperand, ...]
     results: tuple[Result, ...]
     masked: bool
 
@@ -91,7 +91,7 @@ class Signature:
 
 
 @dataclass
-class Program:
+class EmittedCode:
     """The text of a module; arrays that are operands after the others; bytes of scratch memory."""
 
     text: str
@@ -99,7 +99,7 @@ class Program:
     scratch: int
 
 
-class Frame(Protocol):
+class CallFrame(Protocol):
     """Where a call has its arrays: the addresses of their first numbers."""
 
     def argument(self, number: int) -> str:
@@ -115,7 +115,7 @@ class Frame(Protocol):
 class FromXLA:
     """The frame of a call by XLA."""
 
-    f: Function
+    f: LlvmFunction
 
     def argument(self, number: int) -> str:
         return data(self.f, buffer(self.f, "%arguments", number))
@@ -139,11 +139,11 @@ class Warp:
     room: str
     short: str
 
-    def own(self, w: Writer, pointer: str, dtype: str, shape: tuple[int, ...]) -> Memory:
+    def own(self, w: LaneWriter, pointer: str, dtype: str, shape: tuple[int, ...]) -> MemoryTensor:
         """An array of this thread, among those of all threads that begin at a pointer."""
-        return Memory(w, self.first(w, pointer, dtype), dtype, shape, threads=self.threads)
+        return MemoryTensor(w, self.first(w, pointer, dtype), dtype, shape, threads=self.threads)
 
-    def first(self, w: Writer, pointer: str, dtype: str) -> str:
+    def first(self, w: LaneWriter, pointer: str, dtype: str) -> str:
         """Where the numbers of this thread begin."""
         return w.f.at(pointer, w.f.mul(self.thread, BYTES[stored(word(dtype))]))
 
@@ -153,10 +153,10 @@ class Gang:
     """What code for the lanes of a gang is written with. `mask`: lanes that hold rows that matter; None: all. `warp`:
     it is a thread among others."""
 
-    w: Writer
-    signature: Signature
-    frame: Frame
-    mask: Number | None = None
+    w: LaneWriter
+    signature: CodeSignature
+    frame: CallFrame
+    mask: LaneValue | None = None
     constants: list[Any] = field(default_factory=list)
     scratch: int = 0
     behind: list[Callable[[], None]] = field(default_factory=list)
@@ -164,7 +164,7 @@ class Gang:
     warp: Warp | None = None
     functions: list[str] = field(default_factory=list)
     """The texts of functions that are called."""
-    totals: Sequence[Memory | None] = ()
+    totals: Sequence[MemoryTensor | None] = ()
     """Where results lie that are summed over all rows, to which one row may add them at once; None: others."""
 
     @property
@@ -172,7 +172,7 @@ class Gang:
         """How many threads have their scratch memory side by side."""
         return 1 if self.warp is None else self.warp.threads
 
-    def inside(self, w: Writer, frame: Frame) -> Gang:
+    def inside(self, w: LaneWriter, frame: CallFrame) -> Gang:
         """The same gang in a function that is called, without what is written behind its end."""
         w.whole = self.w.whole
         return replace(self, w=w, frame=frame, mask=None, behind=[], totals=())
@@ -184,7 +184,7 @@ class Gang:
             self.constants.append(value)
         place = self.frame.argument(self.constant_place(number))
         dtype = str(value.dtype)
-        return Memory(self.w, place, dtype, value.shape, shared=True).final
+        return MemoryTensor(self.w, place, dtype, value.shape, shared=True).final
 
     def constant_place(self, number: int) -> int:
         return len(self.signature.operands) + int(self.signature.masked) + number
@@ -214,19 +214,19 @@ OverRows = Callable[[Gang, str, str], None]
 """Writes a loop over the rows from one number to another."""
 
 
-def program(signature: Signature, width: int, body: Body, over_rows: OverRows | None = None) -> Program:
+def program(signature: CodeSignature, width: int, body: Body, over_rows: OverRows | None = None) -> EmittedCode:
     """The module that computes `body` for all rows, `width` of them at once. `over_rows`: writes the loop over rows in
     another way than one gang after another."""
     made: list[Gang] = []
 
-    def run(f: Function, arguments: str, number: str, results: str) -> None:
+    def run(f: LlvmFunction, arguments: str, number: str, results: str) -> None:
         f.do(f"%arguments = getelementptr i8, ptr {arguments}, i64 0")
         f.do(f"%results = getelementptr i8, ptr {results}, i64 0")
         rows = dimension(f, buffer(f, arguments, signature.first_varying), 0)
-        gang = Gang(Writer(f, width), signature, FromXLA(f))
+        gang = Gang(LaneWriter(f, width), signature, FromXLA(f))
         made.append(gang)
         if over_rows is None:
-            Rows(gang, "0", rows).run(body)
+            GangLoop(gang, "0", rows).run(body)
         else:
             over_rows(gang, "0", rows)
 
@@ -234,15 +234,15 @@ def program(signature: Signature, width: int, body: Body, over_rows: OverRows | 
     return finished(f, text, made[0])
 
 
-def finished(f: Function, text: str, gang: Gang) -> Program:
+def finished(f: LlvmFunction, text: str, gang: Gang) -> EmittedCode:
     """The module of a function. RefusedError where its arrays do not fit on a stack."""
     if gang.w.outside is None and gang.w.reserved > gang.w.room:
         raise RefusedError(f"it needs {gang.w.reserved:,} bytes for its arrays, more than {gang.w.room:,}")
     whole = [*f.declarations, *gang.functions, text, *f.metadata]
-    return Program("\n".join(whole), gang.constants, gang.scratch)
+    return EmittedCode("\n".join(whole), gang.constants, gang.scratch)
 
 
-def _handled(run: Callable[[Function, str, str, str], None]) -> tuple[Function, str]:
+def _handled(run: Callable[[LlvmFunction, str, str, str], None]) -> tuple[LlvmFunction, str]:
     f = handler(run)
     return f, str(f)
 
@@ -251,7 +251,7 @@ WEIGHT = 16
 """Turns of a loop as which a gang of rows counts."""
 
 
-class Rows:
+class GangLoop:
     """The loop over gangs: the rows from `begin` to `rows`. `step`: rows from one gang to the next, where others run
     those in between."""
 
@@ -298,15 +298,15 @@ class Rows:
     def numbers(self) -> str:
         return ", ".join(f"i64 {n}" for n in range(self.w.width))
 
-    def inside(self, first: str) -> Number | None:
+    def inside(self, first: str) -> LaneValue | None:
         """The lanes for which there are rows."""
         if self.w.width == 1:
             return None
         f, width = self.f, self.w.width
         left = broadcast(f, width, "i64", f.sub(self.rows, first))
-        return Number(f.let(f"icmp ult <{width} x i64> <{self.numbers()}>, {left}"), "bool")
+        return LaneValue(f.let(f"icmp ult <{width} x i64> <{self.numbers()}>, {left}"), "bool")
 
-    def here(self, first: str, live: str | None) -> Number | None:
+    def here(self, first: str, live: str | None) -> LaneValue | None:
         """The lanes for which there are rows that matter. None: all."""
         inside = self.inside(first)
         if live is None:
@@ -314,7 +314,7 @@ class Rows:
         flags = self.load("bool", live, first, 1, 0, inside)
         return flags if inside is None else self.w.both(inside, flags)
 
-    def load(self, dtype: str, base: str, first: str, size: int, element: int, mask: Number | None) -> Number:
+    def load(self, dtype: str, base: str, first: str, size: int, element: int, mask: LaneValue | None) -> LaneValue:
         """One number of the row of each lane."""
         f, width, of = self.f, self.w.width, stored(dtype)
         align, vector = BYTES[of], self.w.vector(of)
@@ -340,7 +340,7 @@ class Rows:
             found = f.let(f"call {vector} @llvm.masked.gather.{suffix}({operands})")
         if dtype == "bool":
             found = f.let(f"trunc {vector} {found} to {self.w.vector('i1')}")
-        return Number(found, dtype)
+        return LaneValue(found, dtype)
 
     def places(self, of: str, base: str, first: str, size: int, element: int) -> str:
         """Where one number of the row of each lane lies: so far behind the first row of the gang, in 32 bits: one
@@ -352,7 +352,7 @@ class Rows:
     def memory_suffix(self, of: str) -> str:
         return f"v{self.w.width}{of if of.startswith('i') else f'f{8 * BYTES[of]}'}"
 
-    def save(self, x: Number, base: str, first: str, size: int, element: int, mask: Number | None) -> None:
+    def save(self, x: LaneValue, base: str, first: str, size: int, element: int, mask: LaneValue | None) -> None:
         f, width, of = self.f, self.w.width, stored(x.dtype)
         align, vector = BYTES[of], self.w.vector(of)
         x = self.w.spread(x)
@@ -379,17 +379,17 @@ class Rows:
 
     # ---- operands and results
 
-    def operand(self, x: Operand, base: str, first: str) -> Tensor:
+    def operand(self, x: CodeOperand, base: str, first: str) -> Tensor:
         w, dtype, many = self.w, word(x.dtype), words(x.dtype)
         if not x.varies:
-            shared = Memory(w, base, x.dtype, x.shape, shared=True).final
+            shared = MemoryTensor(w, base, x.dtype, x.shape, shared=True).final
             if math.prod(x.shape) > SMALL:
                 return shared
             return registers(w, x.dtype, x.shape, [shared.at(index) for index in every(x.shape)])
         size = math.prod(x.shape) * many
         if w.width == 1 and math.prod(x.shape) > SMALL:
             row = self.f.at(base, self.f.mul(first, size * BYTES[stored(dtype)]))
-            return Memory(w, row, x.dtype, x.shape).final
+            return MemoryTensor(w, row, x.dtype, x.shape).final
         inside = self.inside(first)
 
         def element(index: Indices) -> Element:
@@ -424,7 +424,7 @@ class Rows:
             else:
                 self.store_rows(x, base, first, inside)
 
-    def store_seldom(self, x: Tensor, base: str, first: str, inside: Number | None) -> None:
+    def store_seldom(self, x: Tensor, base: str, first: str, inside: LaneValue | None) -> None:
         """A number where it is not zero: memory that nobody reads need not go through the caches."""
         w, number = self.w, self.w.spread(x.one())
         some = w.instruction("icmp ne", number, w.constant(0, number.dtype), "bool")
@@ -433,12 +433,12 @@ class Rows:
         with self.f.when(w.any(some), rarely=True):
             self.store_rows(x, base, first, inside)
 
-    def store_rows(self, x: Tensor, base: str, first: str, inside: Number | None) -> None:
+    def store_rows(self, x: Tensor, base: str, first: str, inside: LaneValue | None) -> None:
         w, many = self.w, words(x.dtype)
         size = x.size * many
         if w.width == 1 and x.size > SMALL:
             row = self.f.at(base, self.f.mul(first, size * BYTES[stored(word(x.dtype))]))
-            Memory(w, row, x.dtype, x.shape).fill(x)
+            MemoryTensor(w, row, x.dtype, x.shape).fill(x)
             return
         if x.size > SMALL * SMALL:
             raise RefusedError("a large array in each lane of a gang")
@@ -456,10 +456,10 @@ class Rows:
 
     # ---- sums over rows
 
-    def total(self, result: Result, base: str) -> Memory | None:
+    def total(self, result: Result, base: str) -> MemoryTensor | None:
         """Where a large sum lies, to which one row after another is added as it comes."""
         is_large = result.summed and math.prod(result.shape) > MOST_SUMMED
-        return Memory(self.w, base, result.dtype, result.shape) if is_large else None
+        return MemoryTensor(self.w, base, result.dtype, result.shape) if is_large else None
 
     def sums(self, out: Sequence[str]) -> list[str]:
         """Where what is summed is added to, and zeros there."""

@@ -15,7 +15,7 @@ import jax
 from autobatch.backends.llvm.lanes.by_number import convert
 from autobatch.backends.llvm.lanes.moves import Shapes, of_index
 from autobatch.backends.llvm.lanes.tensors import KEY, Element, Indices, Tensor, flat, kept
-from autobatch.backends.llvm.lanes.writer import Number, Writer
+from autobatch.backends.llvm.lanes.writer import LaneValue, LaneWriter
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.ops import Op
 
@@ -23,7 +23,7 @@ ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA
 
 
-def threefry(w: Writer, key: Sequence[Number], count: Sequence[Number]) -> tuple[Number, Number]:
+def threefry(w: LaneWriter, key: Sequence[LaneValue], count: Sequence[LaneValue]) -> tuple[LaneValue, LaneValue]:
     """Two words of bits from the two words of a key and of a count."""
     third = w.instruction("xor", w.instruction("xor", key[0], key[1]), w.constant(PARITY, "uint32"))
     keys = [key[0], key[1], third]
@@ -47,11 +47,11 @@ def _refuse_older(shape: Sequence[int]) -> None:
         raise RefusedError("that many random numbers")
 
 
-def _counted(w: Writer, index: Indices, shape: Sequence[int]) -> list[Number]:
+def _counted(w: LaneWriter, index: Indices, shape: Sequence[int]) -> list[LaneValue]:
     return [w.constant(0, "uint32"), of_index(w, flat(w, index, shape), "uint32")]
 
 
-def bits(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def bits(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     (key,), (dtype, shape) = xs, results[0]
     own = tuple(op["shape"])
     if key.dtype != KEY or op["bit_width"] not in (8, 16, 32):
@@ -67,7 +67,7 @@ def bits(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tenso
     return [Tensor(dtype, shape, at)]
 
 
-def split(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def split(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     (key,), (dtype, shape), own = xs, results[0], tuple(op["shape"])
     if key.dtype != KEY:
         raise RefusedError("random keys of that kind")
@@ -80,7 +80,7 @@ def split(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tens
     return [Tensor(dtype, shape, at)]
 
 
-def fold_in(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def fold_in(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     key, data = xs
     if key.dtype != KEY or data.dtype != "uint32":
         raise RefusedError("random keys of that kind")
@@ -93,12 +93,12 @@ def fold_in(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Te
     return [Tensor(KEY, results[0][1], at)]
 
 
-def threefry_seed(w: Writer, seed: Number) -> list[Number]:
+def threefry_seed(w: LaneWriter, seed: LaneValue) -> list[LaneValue]:
     """The words of the key of a seed of 32 bits."""
     return [w.constant(0, "uint32"), seed]
 
 
-def seed(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def seed(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     """The key of a whole number: its upper 32 bits, and the lower ones."""
     (x,), (dtype, shape) = xs, results[0]
     if dtype != KEY or not x.dtype.startswith(("int", "uint")):
@@ -114,10 +114,10 @@ def seed(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tenso
     return [Tensor(KEY, shape, at)]
 
 
-def words_of_bits(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def words_of_bits(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     """The generator itself: two words of a key and two of a count."""
 
-    def at(index: Indices) -> tuple[Number, Number]:
+    def at(index: Indices) -> tuple[LaneValue, LaneValue]:
         key, other, high, low = (x.one(index if x.shape else ()) for x in xs)
         return threefry(w, (key, other), (high, low))
 
@@ -130,21 +130,21 @@ def words_of_bits(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> l
     return [word(0), word(1)]
 
 
-def wrap(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def wrap(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     (x,), (dtype, shape) = xs, results[0]
     if dtype != KEY:
         raise RefusedError("random keys of that kind")
     return [Tensor(KEY, shape, lambda index: (x.one((*index, 0)), x.one((*index, 1))), x.held, x.fixed)]
 
 
-def unwrap(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def unwrap(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     (key,), (dtype, shape) = xs, results[0]
 
     def at(index: Indices) -> Element:
         pair, which = key.at(index[:-1]), index[-1]
         if isinstance(which, int):
             return (pair[which],)
-        second = Number(w.f.let(f"icmp ne i64 {which}, 0"), "bool", True)
+        second = LaneValue(w.f.let(f"icmp ne i64 {which}, 0"), "bool", True)
         return (w.select(second, pair[1], pair[0]),)
 
     return [Tensor(dtype, shape, at, key.held, key.fixed)]

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from autobatch.backends.llvm.lanes.activations import Activations
+from autobatch.backends.llvm.lanes.activations import RecursionFunctions
 from autobatch.backends.llvm.lanes.blocks import run_program
-from autobatch.backends.llvm.lanes.handing import Table, is_large, is_shared, of_lane
+from autobatch.backends.llvm.lanes.handing import AddressTable, is_large, is_shared, of_lane
 from autobatch.backends.llvm.lanes.masked_regions import FAILED, LEFT, LIMIT, bits
 from autobatch.backends.llvm.lanes.melding import melded
 from autobatch.backends.llvm.lanes.ops import shape_of
@@ -23,7 +23,7 @@ from autobatch.backends.llvm.lanes.program import Gang
 from autobatch.backends.llvm.lanes.reverse import inner_gradient
 from autobatch.backends.llvm.lanes.tensors import (
     Tensor,
-    Variable,
+    TensorVariable,
     copied,
     fresh,
     kept,
@@ -31,9 +31,9 @@ from autobatch.backends.llvm.lanes.tensors import (
     zeros,
 )
 from autobatch.backends.llvm.lanes.uniform import uniform_values
-from autobatch.backends.llvm.lanes.writer import Number, Writer
+from autobatch.backends.llvm.lanes.writer import LaneValue, LaneWriter
 from autobatch.backends.llvm.machine_code import RefusedError
-from autobatch.backends.llvm.text import Function
+from autobatch.backends.llvm.text import LlvmFunction
 from autobatch.ir.blocks import BlockProgram
 from autobatch.ir.core import Value
 from autobatch.ir.ops import Op
@@ -42,7 +42,7 @@ STACK = 1 << 19
 """Bytes of the native stack that a gang may use: threads have some megabytes."""
 
 
-def run_recursion(gang: Gang, op: Op, xs: Sequence[Tensor], mask: Number | None) -> list[Tensor]:
+def run_recursion(gang: Gang, op: Op, xs: Sequence[Tensor], mask: LaneValue | None) -> list[Tensor]:
     """The results of an operation `blocks` for the lanes of a mask, then their statuses."""
     large = any(is_large(x.type) for f in op["program"].structured for x in f.region.results)
     if gang.w.width == 1 and (gang.warp is not None or large):
@@ -51,7 +51,7 @@ def run_recursion(gang: Gang, op: Op, xs: Sequence[Tensor], mask: Number | None)
 
 
 class _Recursion:
-    def __init__(self, gang: Gang, op: Op, xs: Sequence[Tensor], mask: Number | None) -> None:
+    def __init__(self, gang: Gang, op: Op, xs: Sequence[Tensor], mask: LaneValue | None) -> None:
         self.gang, self.op, self.w, self.f = gang, op, gang.w, gang.w.f
         self.program: BlockProgram = op["program"]
         self.xs = [kept(self.w, x) for x in xs]
@@ -63,15 +63,15 @@ class _Recursion:
         self.given = dict(zip(inputs, self.xs, strict=True))
         shared = frozenset(v for v, x in self.given.items() if is_shared(x))
         uniform = uniform_values(functions, shared)
-        self.table = Table(gang, self.given)
-        self.all = Activations(gang, functions, uniform, self.table)
+        self.table = AddressTable(gang, self.given)
+        self.all = RecursionFunctions(gang, functions, uniform, self.table)
 
     def run(self) -> list[Tensor]:
         f, w = self.f, self.w
         self.all.write()
         row = self.row()
         types = self.program.types
-        found = [Variable(w, *shape_of(t)) for t in types]
+        found = [TensorVariable(w, *shape_of(t)) for t in types]
         table = self.table.filled(w)
         state = f.array_slot("i64", 3)
         f.do(f"store i64 {self.op['steps']}, ptr {f.at(state, LEFT)}")
@@ -90,7 +90,7 @@ class _Recursion:
             self.run_again(row, table, again, found)
         return [copied(w, v.get()) for v in found]
 
-    def run_again(self, row: str, table: str, again: str, found: Sequence[Variable]) -> None:
+    def run_again(self, row: str, table: str, again: str, found: Sequence[TensorVariable]) -> None:
         """Row after row for the lanes of a mask."""
         f, w = self.f, self.w
         places = []
@@ -111,9 +111,9 @@ class _Recursion:
     def row(self) -> str:
         """A function that runs one row by blocks."""
         name = f"@row{len(self.gang.functions)}"
-        f = Function("")
+        f = LlvmFunction("")
         f.declarations, f.metadata = self.f.declarations, self.f.metadata
-        w = Writer(f, 1)
+        w = LaneWriter(f, 1)
         inner = self.gang.inside(w, self.table.frame(f))
         xs = [self.table.captured(w, v, "%lane") for v in self.given]
         found = run_program(inner, self.op, xs, partial(inner_gradient, inner))

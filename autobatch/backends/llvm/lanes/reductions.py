@@ -20,11 +20,11 @@ from autobatch.backends.llvm.lanes.tensors import (
     one_by_one,
     over,
 )
-from autobatch.backends.llvm.lanes.writer import Number, Writer
+from autobatch.backends.llvm.lanes.writer import LaneValue, LaneWriter
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.ops import Op
 
-Combine = Callable[[Writer, Number, Number], Number]
+Combine = Callable[[LaneWriter, LaneValue, LaneValue], LaneValue]
 
 
 def _combine(name: str) -> Combine:
@@ -32,11 +32,11 @@ def _combine(name: str) -> Combine:
     return lambda w, a, b: make(w, op, a, b)
 
 
-def add_numbers(w: Writer, a: Number, b: Number) -> Number:
+def add_numbers(w: LaneWriter, a: LaneValue, b: LaneValue) -> LaneValue:
     return w.sum(a, b) if a.is_float else _combine("add")(w, a, b)
 
 
-def multiply_numbers(w: Writer, a: Number, b: Number) -> Number:
+def multiply_numbers(w: LaneWriter, a: LaneValue, b: LaneValue) -> LaneValue:
     return w.product(a, b) if a.is_float else _combine("mul")(w, a, b)
 
 
@@ -69,13 +69,13 @@ KINDS: Mapping[str, tuple[Combine, Callable[[str], float | int]]] = {
 }
 
 
-def total(w: Writer, kind: str, dtype: str, shape: Sequence[int], at: Callable[[Indices], Number]) -> Number:
+def total(w: LaneWriter, kind: str, dtype: str, shape: Sequence[int], at: Callable[[Indices], LaneValue]) -> LaneValue:
     """What is left of all numbers of a shape."""
     combine, neutral = KINDS[kind]
     if kind in ("sum", "prod") and dtype.startswith("float"):
         return total_of_floats(w, kind, dtype, shape, at)
     if math.prod(shape) <= SMALL:
-        found: Number | None = None
+        found: LaneValue | None = None
         for index in every(shape):
             found = at(index) if found is None else combine(w, found, at(index))
         return w.constant(neutral(dtype), dtype) if found is None else found
@@ -86,7 +86,7 @@ def total(w: Writer, kind: str, dtype: str, shape: Sequence[int], at: Callable[[
 
 
 def reduction(kind: str) -> Callable[..., list[Tensor]]:
-    def rule(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+    def rule(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
         (x,), axes, (dtype, shape) = xs, op["axes"], results[0]
         again = math.prod(shape) > 1 or kind in ("max", "min")  # LLVM knows a maximum of numbers in memory as such
         if axes and x.size > SMALL and again and not x.held:
@@ -96,7 +96,7 @@ def reduction(kind: str) -> Callable[..., list[Tensor]]:
             rest = iter(index)
             outer = [None if k in axes else next(rest) for k in range(len(x.shape))]
 
-            def number(inner: Indices) -> Number:
+            def number(inner: Indices) -> LaneValue:
                 inside = iter(inner)
                 return x.one(tuple(next(inside) if i is None else i for i in outer))
 
@@ -110,12 +110,12 @@ def reduction(kind: str) -> Callable[..., list[Tensor]]:
 def extreme_index(kind: str) -> Callable[..., list[Tensor]]:
     """The first place of the largest or least number; of NaN where there is one."""
 
-    def rule(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+    def rule(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
         (axis,), (dtype, shape) = op["axes"], results[0]
         x = kept(w, xs[0])
 
         def at(index: Indices) -> Element:
-            def number(i: Index) -> Number:
+            def number(i: Index) -> LaneValue:
                 return x.one((*index[:axis], i, *index[axis:]))
 
             best, place = w.slot(x.dtype), w.slot(dtype)
@@ -144,14 +144,14 @@ def extreme_index(kind: str) -> Callable[..., list[Tensor]]:
 def running(kind: str) -> Callable[..., list[Tensor]]:
     """Each number with all before it."""
 
-    def rule(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+    def rule(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
         return _running(w, op, xs, results, *KINDS[kind])
 
     return rule
 
 
 def _running(
-    w: Writer,
+    w: LaneWriter,
     op: Op,
     xs: Sequence[Tensor],
     results: Shapes,
@@ -182,13 +182,13 @@ def _running(
     return [memory.final]
 
 
-def running_logsumexp(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def running_logsumexp(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     """log(exp(x[0]) + ... + exp(x[k])): of two such numbers it is the larger and log1p(exp(-|a - b|))."""
 
-    def do(name: str, *numbers: Number) -> Number:
+    def do(name: str, *numbers: LaneValue) -> LaneValue:
         return BY_NUMBER[name](w, Op(name), *numbers)
 
-    def combine(w: Writer, a: Number, b: Number) -> Number:
+    def combine(w: LaneWriter, a: LaneValue, b: LaneValue) -> LaneValue:
         large = do("max", a, b)
         same = do("eq", a, b)  # also where both are infinite
         apart = w.select(same, w.constant(0.0, a.dtype), do("neg", do("abs", do("sub", a, b))))

@@ -15,14 +15,14 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from autobatch.backends.llvm.lanes.control import Control
+from autobatch.backends.llvm.lanes.control import RegionWriter
 from autobatch.backends.llvm.lanes.floats import FLOATS
 from autobatch.backends.llvm.lanes.ops import Environment, shape_of
-from autobatch.backends.llvm.lanes.program import Gang, Operand, Rows
+from autobatch.backends.llvm.lanes.program import CodeOperand, Gang, GangLoop
 from autobatch.backends.llvm.lanes.tensors import (
     SMALL,
     Tensor,
-    Variable,
+    TensorVariable,
     constant,
     every,
     kept,
@@ -33,8 +33,8 @@ from autobatch.backends.llvm.lanes.tensors import (
     words,
     zeros,
 )
-from autobatch.backends.llvm.lanes.walks import Walk, course_of, reads_alike
-from autobatch.backends.llvm.lanes.writer import BYTES, Number, stored
+from autobatch.backends.llvm.lanes.walks import LaneWalk, course_of, reads_alike
+from autobatch.backends.llvm.lanes.writer import BYTES, LaneValue, stored
 from autobatch.ir.core import Apply, Function, If, Instruction, Module, Region, Value, While, regions, walk
 from autobatch.ir.core import Operand as ReadFrom
 from autobatch.ir.masked import Limit, limit_of, refill_of
@@ -61,7 +61,7 @@ def work(body: Region) -> int:
 
 
 @dataclass(frozen=True)
-class Split:
+class LoopSplit:
     """A region as what stands in front of its one loop, the loop, and what stands behind it."""
 
     region: Region
@@ -70,11 +70,11 @@ class Split:
     behind: tuple[Instruction, ...]
 
     @staticmethod
-    def of(whole: Region, shared: Collection[Value], asked: bool | None = None) -> Split | None:
+    def of(whole: Region, shared: Collection[Value], asked: bool | None = None) -> LoopSplit | None:
         """The split of a region, in which masked operations dissolve. None where lanes are not refilled (`why`).
         `shared`: the arguments that all rows share; `asked`: what the user wants, where no masked operation says it."""
         found = _split(whole, shared, asked)
-        return found if isinstance(found, Split) else None
+        return found if isinstance(found, LoopSplit) else None
 
     @property
     def captured(self) -> tuple[Value, ...]:
@@ -103,7 +103,7 @@ def holds_loop(whole: Region) -> bool:
 def walks(whole: Region, shared: Collection[Value]) -> bool:
     """Is there a loop whose lanes walk together?"""
     loops = (i for i in walk(dissolved(whole)) if isinstance(i, While))
-    return any(isinstance(course_of(loop, list(shared)), Walk) for loop in loops)
+    return any(isinstance(course_of(loop, list(shared)), LaneWalk) for loop in loops)
 
 
 def asked_in(whole: Region, asked: bool | None = None) -> bool | None:
@@ -112,7 +112,7 @@ def asked_in(whole: Region, asked: bool | None = None) -> bool | None:
     return next((r for r in map(refill_of, held) if r is not None), asked)
 
 
-def _split(whole: Region, shared: Collection[Value], asked: bool | None) -> Split | str:
+def _split(whole: Region, shared: Collection[Value], asked: bool | None) -> LoopSplit | str:
     """The split, or why there is none."""
     asked = asked_in(whole, asked)
     if asked is False:
@@ -128,7 +128,7 @@ def _split(whole: Region, shared: Collection[Value], asked: bool | None) -> Spli
         return f"a turn has {work(loop.body)} operations: to take the next row costs more"
     if not asked:
         course = course_of(loop, list(shared))
-        reads = course.reads if isinstance(course, Walk) else reads_alike(loop, list(shared), course)
+        reads = course.reads if isinstance(course, LaneWalk) else reads_alike(loop, list(shared), course)
         if reads:
             return f"lanes walk together: {reads} reads of a turn are of one place"
     front, behind = region.body[:at], region.body[at + 1 :]
@@ -140,7 +140,7 @@ def _split(whole: Region, shared: Collection[Value], asked: bool | None) -> Spli
     held = (*region.args, *(r for i in front for r in i.results), *loop.body.args)
     if any(isinstance(x.type, Array) and math.prod(x.type.shape) > SMALL for x in held):
         return "each row has large arrays"
-    return Split(region, loop, front, behind)
+    return LoopSplit(region, loop, front, behind)
 
 
 def dissolved(region: Region) -> Region:
@@ -163,13 +163,13 @@ def dissolved(region: Region) -> Region:
     return Region(region.args, tuple(body), tuple(substitute(x, env) for x in region.results))
 
 
-Ended = Callable[[Sequence[Tensor], Number], None]
+Ended = Callable[[Sequence[Tensor], LaneValue], None]
 """Is told the results of lanes that are done, those of a mask."""
 
 
 def refilled(
-    split: Split,
-    control: Callable[[Gang], Control],
+    split: LoopSplit,
+    control: Callable[[Gang], RegionWriter],
     gang: Gang,
     begin: str,
     rows: str,
@@ -179,20 +179,22 @@ def refilled(
     Refilled(gang, begin, rows, split, control(gang), ended).run_all()
 
 
-class Refilled(Rows):
+class Refilled(GangLoop):
     """The loop over the rows of a split region."""
 
-    def __init__(self, gang: Gang, begin: str, rows: str, split: Split, control: Control, ended: Ended) -> None:
+    def __init__(
+        self, gang: Gang, begin: str, rows: str, split: LoopSplit, control: RegionWriter, ended: Ended
+    ) -> None:
         super().__init__(gang, begin, rows)
         self.split, self.control, self.ended = split, control, ended
         w = self.w
         loop = split.loop
         self.limit: Limit | None = limit_of(loop)
-        self.carried = [Variable(w, *shape_of(a.type)) for a in loop.body.args]
+        self.carried = [TensorVariable(w, *shape_of(a.type)) for a in loop.body.args]
         varies = dict(zip(split.region.args, (x.varies for x in self.signature.operands), strict=True))
         self.shared: Environment = {}
         self.own = [v for v in split.captured if varies.get(v, True)]
-        self.held = [Variable(w, *shape_of(v.type)) for v in self.own]
+        self.held = [TensorVariable(w, *shape_of(v.type)) for v in self.own]
         self.active, self.taken, self.alive, self.late = (w.slot("bool") for _ in range(4))
         later = Region((), split.behind, split.region.results)
         read = {*free_values(later), *([loop.results[-1]] if self.limit is not None else [])}
@@ -254,7 +256,7 @@ class Refilled(Rows):
             self.ended(found, done)
             self.taken.set(w.both(self.taken.get(), w.negated(done)))
 
-    def scatter(self, x: Tensor, base: str, done: Number) -> None:
+    def scatter(self, x: Tensor, base: str, done: LaneValue) -> None:
         w, many = self.w, words(x.dtype)
         for k, index in enumerate(every(x.shape)):
             for j, number in enumerate(x.at(index)):
@@ -263,7 +265,7 @@ class Refilled(Rows):
                     number = w.select(self.alive.get(), number, w.constant(0, number.dtype))
                 self.write(number, self.lanes_of(stored(number.dtype), base, x.size * many, k * many + j), done)
 
-    def write(self, x: Number, places: str, done: Number) -> None:
+    def write(self, x: LaneValue, places: str, done: LaneValue) -> None:
         f, of = self.f, stored(x.dtype)
         vector, lanes, pointers = self.w.vector(of), self.w.vector("i1"), f"<{self.w.width} x ptr>"
         text = x.text
@@ -281,8 +283,8 @@ class Refilled(Rows):
         with f.when(more):
             idle = w.negated(self.taken.get())
             rank, count = self.ranks(idle)
-            row = w.instruction("add", rank, Number(f.get(self.next), "int64", True))
-            fresh = w.both(idle, w.instruction("icmp ult", row, Number(self.rows, "int64", True), "bool"))
+            row = w.instruction("add", rank, LaneValue(f.get(self.next), "int64", True))
+            fresh = w.both(idle, w.instruction("icmp ult", row, LaneValue(self.rows, "int64", True), "bool"))
             f.set(self.next, f.add(f.get(self.next), count))
             self.row.set(w.select(fresh, row, self.row.get()))
             alive = fresh
@@ -303,7 +305,7 @@ class Refilled(Rows):
             self.taken.set(w.instruction("or", self.taken.get(), fresh))
             self.active.set(self.test(w.instruction("or", self.active.get(), alive)))
 
-    def ranks(self, idle: Number) -> tuple[Number, str]:
+    def ranks(self, idle: LaneValue) -> tuple[LaneValue, str]:
         """How many idle lanes there are before each lane, and how many in all."""
         f, w, width = self.f, self.w, self.w.width
         ones = w.cast("zext", idle, "int32")
@@ -312,12 +314,12 @@ class Refilled(Rows):
             places = ", ".join(f"i32 {k - step if k >= step else width}" for k in range(width))
             of = w.vector("i32")
             moved = f.let(f"shufflevector {of} {sums.text}, {of} zeroinitializer, <{width} x i32> <{places}>")
-            sums = w.instruction("add", sums, Number(moved, "int32"))
+            sums = w.instruction("add", sums, LaneValue(moved, "int32"))
             step *= 2
         last = f.let(f"extractelement {w.vector('i32')} {sums.text}, i64 {width - 1}")
         return w.cast("zext", w.instruction("sub", sums, ones), "int64"), f.let(f"zext i32 {last} to i64")
 
-    def taken_rows(self, x: Operand, base: str, fresh: Number) -> Tensor:
+    def taken_rows(self, x: CodeOperand, base: str, fresh: LaneValue) -> Tensor:
         dtype, many = word(x.dtype), words(x.dtype)
         size = math.prod(x.shape) * many
         elements = [
@@ -326,7 +328,7 @@ class Refilled(Rows):
         ]
         return registers(self.w, x.dtype, x.shape, elements)
 
-    def gathered(self, dtype: str, base: str, size: int, element: int, mask: Number) -> Number:
+    def gathered(self, dtype: str, base: str, size: int, element: int, mask: LaneValue) -> LaneValue:
         """One number of the row of each lane."""
         f, of = self.f, stored(dtype)
         vector, lanes, pointers = self.w.vector(of), self.w.vector("i1"), f"<{self.w.width} x ptr>"
@@ -337,7 +339,7 @@ class Refilled(Rows):
         found = f.let(f"call {vector} {name}({operands})")
         if dtype == "bool":
             found = f.let(f"trunc {vector} {found} to {lanes}")
-        return Number(found, dtype)
+        return LaneValue(found, dtype)
 
     def lanes_of(self, of: str, base: str, size: int, element: int) -> str:
         """Where a number of the row of each lane lies."""
@@ -351,14 +353,14 @@ class Refilled(Rows):
 
     # ---- turns
 
-    def test(self, mask: Number) -> Number:
+    def test(self, mask: LaneValue) -> LaneValue:
         """Which of some lanes the test of the loop holds for."""
         w, loop = self.w, self.split.loop
         state = [v.get() for v in self.carried]
         (found,) = self.control.region(loop.condition, state, self.environment(), mask)
         return w.both(mask, w.spread(found.one()))
 
-    def may_turn(self, limit: Limit) -> Number:
+    def may_turn(self, limit: Limit) -> LaneValue:
         return self.w.instruction("icmp ult", self.turns.get(), self.w.constant(limit.turns.most, "int32"), "bool")
 
     def run_turns(self) -> None:
@@ -385,7 +387,7 @@ class Refilled(Rows):
             f.set(turn, f.add(f.get(turn), 1))
             self.active.set(self.test(active))
         if self.limit is not None:
-            taken = Number(f.let(f"trunc i64 {f.get(turn)} to i32"), "int32", True)
+            taken = LaneValue(f.let(f"trunc i64 {f.get(turn)} to i32"), "int32", True)
             self.turns.set(w.instruction("add", self.turns.get(), taken))
             self.stop_late(self.limit)
 
@@ -410,7 +412,7 @@ class Refilled(Rows):
     def least(self) -> int:
         return self.w.width * 7 // 8
 
-    def count(self, mask: Number) -> str:
+    def count(self, mask: LaneValue) -> str:
         f, w = self.f, self.w
         bits = f.let(f"bitcast {w.vector('i1')} {mask.text} to i{w.width}")
         f.declare(f"declare i{w.width} @llvm.ctpop.i{w.width}(i{w.width})")

@@ -23,7 +23,7 @@ from autobatch.backends.llvm.lanes.blocks import run_program
 from autobatch.backends.llvm.lanes.by_number import BY_NUMBER as OPERATIONS
 from autobatch.backends.llvm.lanes.by_number import convert
 from autobatch.backends.llvm.lanes.chains import Chain, args_of, versions_of
-from autobatch.backends.llvm.lanes.control import Control, InPlace, counted_turns, turns
+from autobatch.backends.llvm.lanes.control import InPlace, RegionWriter, counted_turns, turns
 from autobatch.backends.llvm.lanes.expand import Equations, of_jaxpr
 from autobatch.backends.llvm.lanes.indexing import PLACES_READ, PLACES_WRITTEN
 from autobatch.backends.llvm.lanes.moving import is_moving, moving
@@ -31,14 +31,14 @@ from autobatch.backends.llvm.lanes.ops import Environment, shape_of
 from autobatch.backends.llvm.lanes.program import Gang
 from autobatch.backends.llvm.lanes.reductions import total as all_of
 from autobatch.backends.llvm.lanes.reverse_blocks import TapedMachine
-from autobatch.backends.llvm.lanes.tape import Cotangents, Tape, Totals, accumulate
+from autobatch.backends.llvm.lanes.tape import Cotangents, LoopTape, Totals, accumulate
 from autobatch.backends.llvm.lanes.tensors import (
+    ChangeInPlace,
     Element,
-    Given,
     Indices,
-    Memory,
+    MemoryTensor,
     Tensor,
-    Variable,
+    TensorVariable,
     apart,
     constant,
     copied,
@@ -51,13 +51,13 @@ from autobatch.backends.llvm.lanes.tensors import (
     zeros,
 )
 from autobatch.backends.llvm.lanes.uniform import NOTHING, Carried
-from autobatch.backends.llvm.lanes.writer import BYTES, HALVES, Number, Writer, stored
+from autobatch.backends.llvm.lanes.writer import BYTES, HALVES, LaneValue, LaneWriter, stored
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Apply, For, If, Instruction, Literal, Operand, Region, Value, While, regions
 from autobatch.ir.elementwise import BY_NUMBER, INFINITE
-from autobatch.ir.leaf import Rule
+from autobatch.ir.leaf import DerivativeRule
 from autobatch.ir.masked import NO_LIMIT, Allowed, limit_of, may_have_failed
 from autobatch.ir.ops import Op
 from autobatch.ir.rewrite import free_values
@@ -76,10 +76,10 @@ Told = Callable[[Sequence[Tensor]], None]
 
 def pulled_back(
     gang: Gang,
-    rule: Rule,
+    rule: DerivativeRule,
     xs: Sequence[Tensor],
     told: Told = lambda results: None,
-    totals: Sequence[Memory | None] = (),
+    totals: Sequence[MemoryTensor | None] = (),
 ) -> list[Tensor | None]:
     """The cotangents of the operands `rule.wrt` of a masked operation. `xs`: the operands that are no numbers, then the
     cotangents of its results; `told`: who wants to know those; `totals`: where one row after another
@@ -94,7 +94,7 @@ def pulled_back(
     return _pulled(gang, region, operands, given, rule.wrt, gang.mask, may_have_failed(rule.op), told, totals)
 
 
-def inner_gradient(gang: Gang, op: Op, xs: Sequence[Tensor], mask: Number | None) -> list[Tensor]:
+def inner_gradient(gang: Gang, op: Op, xs: Sequence[Tensor], mask: LaneValue | None) -> list[Tensor]:
     """The results of an operation `gradient_of` in the lanes of a mask."""
     w, region = gang.w, op["region"]
     one = constant(w, 1.0, *shape_of(region.results[0].type))
@@ -108,17 +108,17 @@ def _pulled(
     operands: Sequence[Tensor],
     cotangents: Sequence[Tensor | None],
     wrt: Sequence[int],
-    mask: Number | None,
+    mask: LaneValue | None,
     cut: bool,
     told: Told = lambda results: None,
-    totals: Sequence[Memory | None] = (),
+    totals: Sequence[MemoryTensor | None] = (),
 ) -> list[Tensor | None]:
     """The cotangents of the arguments `wrt` of a region from those of its results. `cut`: there may be rows that have
     failed, of which nothing comes: where all cotangents of the results are zero those of the arguments are, even where
     a derivative in between is not finite."""
     unused = unused_results(region, (x for x in region.args if is_number(x.type)))
     into = Totals(gang.w, {region.args[k]: m for k, m in zip(wrt, totals, strict=False) if m is not None})
-    code = _Reverse(gang, moving(region, [region.args[k] for k in wrt]), unused, into)
+    code = _RegionReverse(gang, moving(region, [region.args[k] for k in wrt]), unused, into)
     env: Environment = {}
     with code.recording(True):
         told(code.region(region, operands, env, mask))
@@ -136,7 +136,7 @@ def _pulled(
     return [None if x is None else select(gang.w, idle, zeros(gang.w, x.dtype, x.shape), x) for x in found]
 
 
-class _Reverse(Control):
+class _RegionReverse(RegionWriter):
     """Runs regions forward and backward. `found`: the values that move; `unused`: those with no contribution from lanes
     where their cotangents are zero and what comes of them is not finite."""
 
@@ -150,7 +150,7 @@ class _Reverse(Control):
         self.changes: dict[int, Chain] = {}
         self.marks: dict[int, list[tuple[Chain, str]]] = {}
         """Of branches: how much had been written before them."""
-        self.tapes: dict[int, Tape] = {}
+        self.tapes: dict[int, LoopTape] = {}
         self.machines: dict[int, TapedMachine] = {}
         self.inner: dict[int, Environment] = {}
 
@@ -166,13 +166,13 @@ class _Reverse(Control):
         finally:
             self.records = before
 
-    def inside(self, mask: Number | None, x: Tensor) -> Tensor:
+    def inside(self, mask: LaneValue | None, x: Tensor) -> Tensor:
         """Zeros outside of a mask."""
         return x if mask is None else select(self.w, mask, x, zeros(self.w, x.dtype, x.shape))
 
     # ---- forward
 
-    def instruction(self, instruction: Instruction, env: Environment, mask: Number | None) -> list[Tensor]:
+    def instruction(self, instruction: Instruction, env: Environment, mask: LaneValue | None) -> list[Tensor]:
         is_inner = isinstance(instruction, Apply) and instruction.op.name == "gradient_of"
         if is_inner and not self.found.isdisjoint(instruction.results):
             raise RefusedError("the derivative of a derivative")
@@ -229,21 +229,21 @@ class _Reverse(Control):
     def operands(self, i: Apply, env: Environment, arrays: Sequence[Any]) -> list[Tensor]:
         found, chain = super().operands(i, env, arrays), self.changes.get(id(i))
         if chain is not None and i.op.name in PLACES_WRITTEN:
-            found[0] = replace(found[0], given=Given(self.mask, chain.note if chain.logs else None))
+            found[0] = replace(found[0], given=ChangeInPlace(self.mask, chain.note if chain.logs else None))
         return found
 
     @contextmanager
     def in_place(self, branch: If, env: Environment) -> Iterator[Mapping[int, InPlace]]:
         yield {
-            k: InPlace(r, Variable(self.w, *shape_of(r.type), memory=self.chains[r].memory))
+            k: InPlace(r, TensorVariable(self.w, *shape_of(r.type), memory=self.chains[r].memory))
             for k, r in enumerate(branch.results)
             if r in self.chains
         }
 
-    def taken(self, loop: While | For, number: int, x: Tensor, mask: Number | None) -> Memory | None:
+    def taken(self, loop: While | For, number: int, x: Tensor, mask: LaneValue | None) -> MemoryTensor | None:
         return self.memory_of(args_of(loop)[number])
 
-    def memory_of(self, v: Value) -> Memory | None:
+    def memory_of(self, v: Value) -> MemoryTensor | None:
         """The memory of all versions of an array, of which a value is one."""
         return self.chains[v].memory if v in self.chains else None
 
@@ -251,7 +251,7 @@ class _Reverse(Control):
         if not self.records:
             return run_program(self.gang, i.op, xs, self.derivatives)
         wrt = [is_moving(x, self.found) for x in i.operands]
-        code = partial(_Reverse, self.gang, totals=self.totals)
+        code = partial(_RegionReverse, self.gang, totals=self.totals)
         machine = TapedMachine(self.gang, i.op, self.derivatives, wrt, code)
         for x, v in zip(i.operands, machine.inputs, strict=True):
             if v not in machine.kept:  # else it is a register, which may change
@@ -268,7 +268,7 @@ class _Reverse(Control):
         """Derivatives read what the function itself does not."""
         return [False] * len(loop.results)
 
-    def branch(self, branch: If, env: Environment, mask: Number | None) -> list[Tensor]:
+    def branch(self, branch: If, env: Environment, mask: LaneValue | None) -> list[Tensor]:
         if self.records:
             f = self.w.f
             self.marks[id(branch)] = [(c, f.slot(0)) for c in self.used((branch.then, branch.orelse))]
@@ -277,11 +277,11 @@ class _Reverse(Control):
         with self.recording(False):
             return super().branch(branch, env, mask)
 
-    def out(self, loop: While | For, carried: Sequence[Variable]) -> list[Tensor]:
+    def out(self, loop: While | For, carried: Sequence[TensorVariable]) -> list[Tensor]:
         pairs = zip(loop.results, carried, strict=True)
         return [v.get() if r in self.chains else copied(self.w, v.own.get()) for r, v in pairs]
 
-    def conditional(self, loop: While, env: Environment, mask: Number | None) -> list[Tensor]:
+    def conditional(self, loop: While, env: Environment, mask: LaneValue | None) -> list[Tensor]:
         self.begin(loop)
         if not self.records:
             found = super().conditional(loop, env, mask)
@@ -305,11 +305,11 @@ class _Reverse(Control):
             f.set(tape.turns, f.add(turn, 1))
         return self.ended(loop, carried, goes_on)
 
-    def of_lanes(self, mask: Number) -> list[Tensor]:
+    def of_lanes(self, mask: LaneValue) -> list[Tensor]:
         """What a tape keeps of the lanes that take a turn, behind what the loop carries."""
         return [] if self.w.width == 1 else [scalar(mask)]
 
-    def counted(self, loop: For, env: Environment, mask: Number | None) -> list[Tensor]:
+    def counted(self, loop: For, env: Environment, mask: LaneValue | None) -> list[Tensor]:
         self.begin(loop)
         if not self.records:
             found = super().counted(loop, env, mask)
@@ -327,10 +327,10 @@ class _Reverse(Control):
             f.set(tape.turns, f.add(turn, 1))
         return self.out(loop, carried)
 
-    def tape(self, loop: While | For, carried: Sequence[Variable], alike: Carried, allowed: Allowed) -> Tape:
+    def tape(self, loop: While | For, carried: Sequence[TensorVariable], alike: Carried, allowed: Allowed) -> LoopTape:
         """Where the states of a loop are kept; of one whose lanes leave it one by one also which are in it."""
         side = self.w.width * self.gang.threads
-        found = Tape(self.w, self.w.f.slot(0), allowed, self.gang.threads, alike)
+        found = LoopTape(self.w, self.w.f.slot(0), allowed, self.gang.threads, alike)
         count = allowed.states * allowed.levels
         mask = [("bool", (), None)] if isinstance(loop, While) and self.w.width > 1 else []
         of = zip(carried, args_of(loop), strict=True)
@@ -348,7 +348,7 @@ class _Reverse(Control):
 
     # ---- backward
 
-    def pull(self, region: Region, env: Environment, total: Cotangents, mask: Number | None) -> None:
+    def pull(self, region: Region, env: Environment, total: Cotangents, mask: LaneValue | None) -> None:
         """From the cotangents of what a region makes to those of what it reads. `env`: what its forward run left."""
         for i in reversed(region.body):
             cts = [total.take(r) if r in self.found else None for r in i.results]
@@ -397,7 +397,7 @@ class _Reverse(Control):
         operands = [x.type for x in i.operands if isinstance(x.type, Array)]
         results = [r.type for r in i.results if isinstance(r.type, Array)]
         has = tuple(ct is not None for ct in cts)
-        rule = Rule(i.op, tuple(operands), tuple(numbers), tuple(results), has, tuple(wrt))
+        rule = DerivativeRule(i.op, tuple(operands), tuple(numbers), tuple(results), has, tuple(wrt))
         given = [self.read(x, env) for x, number in zip(i.operands, numbers, strict=True) if number is None]
         there = [ct for ct in cts if ct is not None]
         found = self.expansion(_equations(rule), [*given, *there])
@@ -437,10 +437,10 @@ class _Reverse(Control):
 
         return Tensor(x.dtype, x.shape, at)
 
-    def idle(self, cts: Sequence[Tensor]) -> Number:
+    def idle(self, cts: Sequence[Tensor]) -> LaneValue:
         """The lanes in which all cotangents are zero."""
         w = self.w
-        found: Number = w.constant(True, "bool")
+        found: LaneValue = w.constant(True, "bool")
         for ct in cts:
             found = w.both(found, all_of(w, "and", "bool", ct.shape, partial(_all_zero, w, [ct])))
         return found
@@ -451,7 +451,7 @@ class _Reverse(Control):
         return [x for x in read if x in env and x in self.found and x not in self.totals.memory]
 
     def pull_branch(
-        self, branch: If, env: Environment, cts: Sequence[Tensor | None], total: Cotangents, mask: Number | None
+        self, branch: If, env: Environment, cts: Sequence[Tensor | None], total: Cotangents, mask: LaneValue | None
     ) -> None:
         arms = (branch.then, branch.orelse)
         self.hold(arms, env)
@@ -464,7 +464,7 @@ class _Reverse(Control):
         condition = self.read(branch.condition, env).one()
         jumps = condition.shared or self.w.width == 1
 
-        def arm(region: Region, inside: Number | None) -> None:
+        def arm(region: Region, inside: LaneValue | None) -> None:
             own = self.cotangents()
             below = dict(env)
             with self.recording(True):
@@ -496,7 +496,7 @@ class _Reverse(Control):
         env: Environment,
         cts: Sequence[Tensor | None],
         total: Cotangents,
-        mask: Number | None,
+        mask: LaneValue | None,
     ) -> None:
         f, body, tape = self.w.f, loop.body, self.tapes[id(loop)]
         self.hold([body, *([loop.condition] if isinstance(loop, While) else [])], env)
@@ -544,13 +544,15 @@ class _Reverse(Control):
         for k, whole in totals:
             total.add(loop.init[k], copied(self.w, whole.tensor))
 
-    def state(self, tape: Tape, turn: str, count: int, mask: Number | None) -> tuple[list[Tensor], Number | None]:
+    def state(
+        self, tape: LoopTape, turn: str, count: int, mask: LaneValue | None
+    ) -> tuple[list[Tensor], LaneValue | None]:
         """What a loop carried before a turn, and the lanes that took it."""
         found = tape.get(turn)
         state = [self.single(x, None) if k in tape.alike.numbers else x for k, x in enumerate(found[:count])]
         return state, found[count].one() if len(found) > count else mask
 
-    def restore(self, loop: While | For, env: Environment, tape: Tape, turn: str, mask: Number | None) -> None:
+    def restore(self, loop: While | For, env: Environment, tape: LoopTape, turn: str, mask: LaneValue | None) -> None:
         """See to it that the state before a turn is on the tape: where it was overwritten, turns run again."""
         f = self.w.f
         first: Any = turn
@@ -564,7 +566,7 @@ class _Reverse(Control):
         at = f.slot(0)
         f.set(at, first)
         args, alike = args_of(loop), tape.alike.numbers
-        carried = [Variable(self.w, *shape_of(a.type), k in alike, self.memory_of(a)) for k, a in enumerate(args)]
+        carried = [TensorVariable(self.w, *shape_of(a.type), k in alike, self.memory_of(a)) for k, a in enumerate(args)]
         goes_on = self.w.slot("bool")
         with (
             f.when(f.let(f"icmp ult i64 {first}, {turn}")),
@@ -588,17 +590,17 @@ class _Reverse(Control):
                     tape.put(f.get(at), [v.get() for v in carried])
 
 
-def _is_finite(w: Writer, parts: Element) -> Number:
-    found: Number = w.constant(True, "bool")
+def _is_finite(w: LaneWriter, parts: Element) -> LaneValue:
+    found: LaneValue = w.constant(True, "bool")
     for part in parts:
         x = convert(w, part, "float32") if part.dtype in HALVES else part
         found = w.both(found, OPERATIONS["is_finite"](w, Op("is_finite"), x))
     return found
 
 
-def _all_zero(w: Writer, cts: Sequence[Tensor], index: Indices) -> Number:
+def _all_zero(w: LaneWriter, cts: Sequence[Tensor], index: Indices) -> LaneValue:
     """The lanes in which these cotangents are zero at a place."""
-    zero: Number | None = None
+    zero: LaneValue | None = None
     for part in (each for ct in cts for each in ct.at(index)):
         x = convert(w, part, "float32") if part.dtype in HALVES else part
         zero = w.both(zero, w.instruction("fcmp oeq", x, w.constant(0.0, x.dtype), "bool"))
@@ -613,7 +615,7 @@ def _is_quotient(i: Apply) -> bool:
     return i.op.name == "div" and floats and len({t.shape for t in types}) == 1
 
 
-def _equations(rule: Rule) -> Equations:
+def _equations(rule: DerivativeRule) -> Equations:
     """The rule of an operation as equations: of its operands that are no numbers, and of cotangents."""
     try:
         return _known(rule, bool(jax.config.read("jax_enable_x64")))
@@ -626,12 +628,12 @@ def _equations(rule: Rule) -> Equations:
 
 
 @lru_cache(maxsize=4096)
-def _known(rule: Rule, x64: bool) -> Equations:
+def _known(rule: DerivativeRule, x64: bool) -> Equations:
     """`x64`: the width of Python's numbers, which types do not tell."""
     return _traced(rule)
 
 
-def _traced(rule: Rule) -> Equations:
+def _traced(rule: DerivativeRule) -> Equations:
     given = [t for t, number in zip(rule.operands, rule.numbers, strict=True) if number is None]
     cotangents = [jax_compat.cotangent_type(t) for t, has in zip(rule.results, rule.cotangents, strict=True) if has]
     return of_jaxpr(row_rule(rule, NOWHERE), [*given, *cotangents])

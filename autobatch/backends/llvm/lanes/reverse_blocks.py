@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from autobatch.backends.llvm.lanes.blocks import Derivatives, Machine, laid_out
+from autobatch.backends.llvm.lanes.blocks import BlockMachine, Derivatives, laid_out
 from autobatch.backends.llvm.lanes.moving import is_moving, moving
 from autobatch.backends.llvm.lanes.ops import Environment, shape_of
 from autobatch.backends.llvm.lanes.program import Gang
 from autobatch.backends.llvm.lanes.stacks import stack_of
 from autobatch.backends.llvm.lanes.tape import Cotangents, Totals, accumulate, summed
-from autobatch.backends.llvm.lanes.tensors import Tensor, Variable, copied, zeros
-from autobatch.backends.llvm.lanes.writer import Number
+from autobatch.backends.llvm.lanes.tensors import Tensor, TensorVariable, copied, zeros
+from autobatch.backends.llvm.lanes.writer import LaneValue
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.blocks import Block, BlockProgram, Enter
 from autobatch.ir.core import Operand, Region, Value
@@ -37,14 +37,14 @@ class Backward(Protocol):
         """Forward, such that it can be run backward next; `env` gets what is computed."""
         ...
 
-    def pull(self, region: Region, env: Environment, total: Cotangents, mask: Number | None) -> None: ...
+    def pull(self, region: Region, env: Environment, total: Cotangents, mask: LaneValue | None) -> None: ...
 
 
 Write = Callable[[frozenset[Value], frozenset[Value]], Backward]
 """Of the values that move, and of those that a row may not use."""
 
 
-class TapedMachine(Machine):
+class TapedMachine(BlockMachine):
     """Runs an operation `blocks` with a tape, and then backward. `wrt`: do its operands move?"""
 
     def __init__(self, gang: Gang, op: Op, derivatives: Derivatives, wrt: Sequence[bool], write: Write) -> None:
@@ -101,7 +101,7 @@ class TapedMachine(Machine):
         has none."""
         f, w = self.f, self.w
         held = [v for v in self.found if v in self.kept or v in self.inputs]
-        self.held = {v: Variable(w, *shape_of(v.type)) for v in held if v not in self.code.totals.memory}
+        self.held = {v: TensorVariable(w, *shape_of(v.type)) for v in held if v not in self.code.totals.memory}
         for v in self.held.values():
             v.set(zeros(w, v.dtype, v.shape))
         fine = f.let(f"icmp eq i64 {f.get(self.status)}, 0")

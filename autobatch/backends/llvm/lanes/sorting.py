@@ -22,7 +22,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     Element,
     Index,
     Indices,
-    Memory,
+    MemoryTensor,
     Tensor,
     add,
     every,
@@ -31,21 +31,21 @@ from autobatch.backends.llvm.lanes.tensors import (
     over,
     registers,
 )
-from autobatch.backends.llvm.lanes.writer import COMPLEX, Number, Writer
+from autobatch.backends.llvm.lanes.writer import COMPLEX, LaneValue, LaneWriter
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.ops import Op
 
 LONGEST = 4096
 """Numbers along an axis that are sorted."""
 
-Row = list[Number]
+Row = list[LaneValue]
 """One number of each array that is sorted together, and the place where they were."""
 
-Less = Callable[[Writer, Row, Row], Number]
+Less = Callable[[LaneWriter, Row, Row], LaneValue]
 
 
 @dataclass(frozen=True)
-class Stage:
+class SortStage:
     """Pairs of places: from `first` on, `run` of them side by side, then `run` that are none; each with the one
     `distance` behind it, where that is one of `count`."""
 
@@ -64,7 +64,7 @@ class Stage:
         return self.first + number // self.run * 2 * self.run + number % self.run
 
 
-def stages(count: int) -> Iterator[Stage]:
+def stages(count: int) -> Iterator[SortStage]:
     """Those of a network for so many numbers."""
     if count < 2:
         return
@@ -73,14 +73,14 @@ def stages(count: int) -> Iterator[Stage]:
     while run:
         end, first, distance = top, 0, run
         while True:
-            yield Stage(first, run, distance, count)
+            yield SortStage(first, run, distance, count)
             if end == run:
                 break
             distance, end, first = end - run, end // 2, run
         run //= 2
 
 
-def before(w: Writer, a: Number, b: Number) -> Number:
+def before(w: LaneWriter, a: LaneValue, b: LaneValue) -> LaneValue:
     """Is a before b in rising order? NaN is behind all others."""
     less = BY_NUMBER["lt"](w, Op("lt"), a, b)
     if not a.is_float:
@@ -92,7 +92,7 @@ def before(w: Writer, a: Number, b: Number) -> Number:
 def by_keys(count: int, falling: bool = False) -> Less:
     """By the first numbers of a row, then by its place."""
 
-    def less(w: Writer, x: Row, y: Row) -> Number:
+    def less(w: LaneWriter, x: Row, y: Row) -> LaneValue:
         found = BY_NUMBER["lt"](w, Op("lt"), x[-1], y[-1])
         for a, b in reversed(list(zip(x[:count], y[:count], strict=True))):
             ahead, behind = before(w, a, b), before(w, b, a)
@@ -104,7 +104,7 @@ def by_keys(count: int, falling: bool = False) -> Less:
     return less
 
 
-def sorted_together(w: Writer, xs: Sequence[Tensor], axis: int, less: Less) -> list[Tensor]:
+def sorted_together(w: LaneWriter, xs: Sequence[Tensor], axis: int, less: Less) -> list[Tensor]:
     """Arrays of one shape, each line along an axis in the order of its rows; then where they were."""
     shape = xs[0].shape
     if any(x.dtype in COMPLEX or len(x.at((0,) * len(shape))) != 1 for x in xs if x.size):
@@ -123,13 +123,13 @@ def sorted_together(w: Writer, xs: Sequence[Tensor], axis: int, less: Less) -> l
     return [m.final for m in memory]
 
 
-def _exchanged(w: Writer, low: Row, high: Row, less: Less) -> tuple[Row, Row]:
+def _exchanged(w: LaneWriter, low: Row, high: Row, less: Less) -> tuple[Row, Row]:
     wrong = less(w, high, low)
     pairs = list(zip(low, high, strict=True))
     return [w.select(wrong, b, a) for a, b in pairs], [w.select(wrong, a, b) for a, b in pairs]
 
 
-def _in_registers(w: Writer, xs: Sequence[Tensor], axis: int, less: Less) -> list[Tensor]:
+def _in_registers(w: LaneWriter, xs: Sequence[Tensor], axis: int, less: Less) -> list[Tensor]:
     shape = xs[0].shape
     held = {index: [x.one(index) for x in xs] for index in every(shape)}
     for rest in every([n for k, n in enumerate(shape) if k != axis]):
@@ -141,10 +141,12 @@ def _in_registers(w: Writer, xs: Sequence[Tensor], axis: int, less: Less) -> lis
     return [registers(w, x.dtype, shape, [(held[i][k],) for i in every(shape)]) for k, x in enumerate(xs)]
 
 
-def _line(w: Writer, memory: Sequence[Memory], count: int, index: Callable[[Index], Indices], less: Less) -> None:
+def _line(
+    w: LaneWriter, memory: Sequence[MemoryTensor], count: int, index: Callable[[Index], Indices], less: Less
+) -> None:
     for stage in stages(count):
 
-        def exchange(number: Index, stage: Stage = stage) -> None:
+        def exchange(number: Index, stage: SortStage = stage) -> None:
             i = _place(w, stage, number)
             low, high = index(i), index(add(w, i, stage.distance))
             rows = [[m.read(at)[0] for m in memory] for at in (low, high)]
@@ -159,7 +161,7 @@ def _line(w: Writer, memory: Sequence[Memory], count: int, index: Callable[[Inde
                 exchange(number)
 
 
-def _place(w: Writer, stage: Stage, number: Index) -> Index:
+def _place(w: LaneWriter, stage: SortStage, number: Index) -> Index:
     if isinstance(number, int):
         return stage.place(number)
     block = w.f.let(f"lshr i64 {number}, {stage.run.bit_length() - 1}")
@@ -167,11 +169,11 @@ def _place(w: Writer, stage: Stage, number: Index) -> Index:
     return add(w, add(w, multiply(w, block, 2 * stage.run), inside), stage.first)
 
 
-def sort(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def sort(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     return sorted_together(w, xs, op["dimension"], by_keys(op["num_keys"]))[:-1]
 
 
-def top_k(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def top_k(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     """The largest numbers of an axis, NaN before all others, and their places."""
     (x,), params = xs, dict(op.params)
     axis = params.get("axis", -1) % len(x.shape)

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from autobatch.backends.llvm.lanes.program import Gang, Warp
-from autobatch.backends.llvm.lanes.tensors import Memory
-from autobatch.backends.llvm.lanes.writer import Writer
+from autobatch.backends.llvm.lanes.tensors import MemoryTensor
+from autobatch.backends.llvm.lanes.writer import LaneWriter
 
 FIRST = 32
 """Entries that a stack has room for at first; each time that it is full it becomes twice as large."""
@@ -27,14 +27,14 @@ class Stack(Protocol):
         no memory for it."""
         ...
 
-    def place(self, height: str, at: int, dtype: str, shape: tuple[int, ...]) -> Memory:
+    def place(self, height: str, at: int, dtype: str, shape: tuple[int, ...]) -> MemoryTensor:
         """Numbers of the entry above so many, `at` bytes behind its beginning."""
         ...
 
 
 def stack_of(gang: Gang, entry: int) -> Stack:
     """A stack with entries of so many bytes."""
-    return Growing(gang, entry) if gang.warp is None else Given(gang.w, gang.warp, entry)
+    return Growing(gang, entry) if gang.warp is None else FixedStack(gang.w, gang.warp, entry)
 
 
 class Growing:
@@ -63,16 +63,16 @@ class Growing:
             f.do(f"store ptr {larger}, ptr {self.stack}")
             f.set(self.room, room)
 
-    def place(self, height: str, at: int, dtype: str, shape: tuple[int, ...]) -> Memory:
+    def place(self, height: str, at: int, dtype: str, shape: tuple[int, ...]) -> MemoryTensor:
         top = self.f.at(self.held(), self.f.mul(height, self.entry))
-        return Memory(self.w, self.f.at(top, at), dtype, shape)
+        return MemoryTensor(self.w, self.f.at(top, at), dtype, shape)
 
 
-class Given:
+class FixedStack:
     """What a thread of a GPU has: nothing can be asked for there, so a row that needs more says so and ends, and is run
     again by a launch that has more."""
 
-    def __init__(self, w: Writer, warp: Warp, entry: int) -> None:
+    def __init__(self, w: LaneWriter, warp: Warp, entry: int) -> None:
         self.w, self.f, self.warp, self.entry = w, w.f, warp, entry
 
     def ensure(self, height: str, leave: Leave) -> None:
@@ -83,7 +83,7 @@ class Given:
             leave()
             f.block(f.name("never"), falls=False)
 
-    def place(self, height: str, at: int, dtype: str, shape: tuple[int, ...]) -> Memory:
+    def place(self, height: str, at: int, dtype: str, shape: tuple[int, ...]) -> MemoryTensor:
         begin = self.f.add(self.f.mul(height, self.entry), at)
         row = self.f.at(self.warp.stack, self.f.mul(begin, self.warp.threads))
         return self.warp.own(self.w, row, dtype, shape)

@@ -17,7 +17,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     SMALL,
     Index,
     Indices,
-    Memory,
+    MemoryTensor,
     add,
     constant,
     every,
@@ -25,7 +25,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     multiply,
     over,
 )
-from autobatch.backends.llvm.lanes.writer import Number, Writer
+from autobatch.backends.llvm.lanes.writer import LaneValue, LaneWriter
 
 MOST_PARTS = 64
 """Four vectors of 16 numbers: as many additions are on their way at once."""
@@ -33,7 +33,7 @@ MOST_PARTS = 64
 TERMS = 4
 """Numbers of a part, at least."""
 
-At = Callable[[Indices], Number]
+At = Callable[[Indices], LaneValue]
 
 
 def parts_of(count: int) -> int:
@@ -44,9 +44,9 @@ def parts_of(count: int) -> int:
     return parts
 
 
-def total_of_floats(w: Writer, kind: str, dtype: str, shape: Sequence[int], at: At) -> Number:
+def total_of_floats(w: LaneWriter, kind: str, dtype: str, shape: Sequence[int], at: At) -> LaneValue:
     """What is left of all numbers of a shape: their sum or their product."""
-    combine = Writer.sum if kind == "sum" else Writer.product
+    combine = LaneWriter.sum if kind == "sum" else LaneWriter.product
     neutral = 0.0 if kind == "sum" else 1.0
     if math.prod(shape) == 0:
         return w.constant(neutral, dtype)
@@ -63,9 +63,11 @@ def total_of_floats(w: Writer, kind: str, dtype: str, shape: Sequence[int], at: 
     return _joined(w, combine, [memory.read((j,))[0] for j in range(parts)])
 
 
-def _few(w: Writer, combine: Callable[[Writer, Number, Number], Number], places: list[Indices], at: At) -> Number:
+def _few(
+    w: LaneWriter, combine: Callable[[LaneWriter, LaneValue, LaneValue], LaneValue], places: list[Indices], at: At
+) -> LaneValue:
     parts = parts_of(len(places))
-    found: list[Number] = []
+    found: list[LaneValue] = []
     for k, index in enumerate(places):
         if k < parts:
             found.append(at(index))
@@ -74,18 +76,20 @@ def _few(w: Writer, combine: Callable[[Writer, Number, Number], Number], places:
     return _joined(w, combine, found)
 
 
-def _joined(w: Writer, combine: Callable[[Writer, Number, Number], Number], parts: list[Number]) -> Number:
+def _joined(
+    w: LaneWriter, combine: Callable[[LaneWriter, LaneValue, LaneValue], LaneValue], parts: list[LaneValue]
+) -> LaneValue:
     while len(parts) > 1:
         half = len(parts) // 2
         parts = [combine(w, a, b) for a, b in zip(parts[:half], parts[half:], strict=True)]
     return parts[0]
 
 
-def joined_vector(w: Writer, instruction: str, pointer: str, dtype: str, parts: int) -> Number:
+def joined_vector(w: LaneWriter, instruction: str, pointer: str, dtype: str, parts: int) -> LaneValue:
     """The same of numbers that lie in memory side by side."""
     f, of = w.f, w.type_of(dtype, shared=True)
     if parts == 1:
-        return Number(f.let(f"load {of}, ptr {pointer}"), dtype)
+        return LaneValue(f.let(f"load {of}, ptr {pointer}"), dtype)
     held = f.let(f"load <{parts} x {of}>, ptr {pointer}, align {w.bytes_of(dtype)}")
     while parts > 1:
         half = parts // 2
@@ -97,7 +101,7 @@ def joined_vector(w: Writer, instruction: str, pointer: str, dtype: str, parts: 
             for begin in (0, half)
         ]
         held, parts = f.let(f"{instruction} <{half} x {of}> {sides[0]}, {sides[1]}"), half
-    return Number(f.let(f"extractelement <1 x {of}> {held}, i64 0"), dtype)
+    return LaneValue(f.let(f"extractelement <1 x {of}> {held}, i64 0"), dtype)
 
 
 def _powers(count: int) -> list[int]:
@@ -110,8 +114,8 @@ class _Many:
 
     def __init__(
         self,
-        w: Writer,
-        combine: Callable[[Writer, Number, Number], Number],
+        w: LaneWriter,
+        combine: Callable[[LaneWriter, LaneValue, LaneValue], LaneValue],
         shape: list[int],
         at: At,
         axis: int,
@@ -121,11 +125,11 @@ class _Many:
         self.outer = [*shape[:axis], *shape[axis + 1 :]]
         self.turns, self.left = divmod(shape[axis], parts)
 
-    def number(self, outer: Indices, turn: Index, part: Index) -> Number:
+    def number(self, outer: Indices, turn: Index, part: Index) -> LaneValue:
         place = add(self.w, multiply(self.w, turn, self.parts), part)
         return self.at((*outer[: self.axis], place, *outer[self.axis :]))
 
-    def in_vectors(self, memory: Memory, neutral: float) -> None:
+    def in_vectors(self, memory: MemoryTensor, neutral: float) -> None:
         """A turn of the loop adds a number to each part, as one vector."""
         w = self.w
         memory.fill(constant(w, neutral, memory.dtype, memory.shape))
@@ -152,7 +156,7 @@ class _Many:
         with ExitStack() as loops:  # not for LLVM to make vectors of
             line(tuple(loops.enter_context(w.f.loop(0, n, 1)) for n in self.outer))
 
-    def by_parts(self, memory: Memory, neutral: float) -> None:
+    def by_parts(self, memory: MemoryTensor, neutral: float) -> None:
         """All of a part, then all of the next."""
         w = self.w
         held = w.slot(memory.dtype)

@@ -13,11 +13,11 @@ from autobatch.backends.llvm.lanes.by_number import convert
 from autobatch.backends.llvm.lanes.chains import Chain
 from autobatch.backends.llvm.lanes.indexing import PLACES_READ, add_all, add_read
 from autobatch.backends.llvm.lanes.ops import shape_of
-from autobatch.backends.llvm.lanes.tensors import Element, Indices, Memory, Tensor, Variable, kept, zeros
+from autobatch.backends.llvm.lanes.tensors import Element, Indices, MemoryTensor, Tensor, TensorVariable, kept, zeros
 from autobatch.backends.llvm.lanes.uniform import Carried
-from autobatch.backends.llvm.lanes.writer import HALVES, Number, Writer
+from autobatch.backends.llvm.lanes.writer import HALVES, LaneValue, LaneWriter
 from autobatch.backends.llvm.machine_code import RefusedError
-from autobatch.backends.llvm.text import Function
+from autobatch.backends.llvm.text import LlvmFunction
 from autobatch.ir.core import Apply, Operand, Value
 from autobatch.ir.masked import Allowed
 from autobatch.ir.types import ROWS
@@ -29,9 +29,9 @@ class Totals:
     come, of one row after another: of a table of which a row reads little, that is all that its derivative costs.
     `mask`: has the row a part?"""
 
-    w: Writer
-    memory: dict[Value, Memory]
-    mask: Number | None = None
+    w: LaneWriter
+    memory: dict[Value, MemoryTensor]
+    mask: LaneValue | None = None
 
     def alias(self, x: Operand, inside: Value) -> None:
         """A value is another one in a region of its own."""
@@ -57,7 +57,7 @@ class Totals:
 class Cotangents:
     """Sums of cotangents, by value, but for those that are added up elsewhere."""
 
-    w: Writer
+    w: LaneWriter
     totals: Totals
     held: dict[Value, Tensor] = field(default_factory=dict)
 
@@ -79,19 +79,19 @@ class Cotangents:
         return zeros(self.w, *shape_of(x.type)) if found is None else found
 
 
-def summed(w: Writer, a: Tensor, b: Tensor) -> Tensor:
+def summed(w: LaneWriter, a: Tensor, b: Tensor) -> Tensor:
     def at(index: Indices) -> Element:
         return tuple(_added(w, x, y) for x, y in zip(a.at(index), b.at(index), strict=True))
 
     return Tensor(a.dtype, a.shape, at)
 
 
-def accumulate(variable: Variable, x: Tensor) -> None:
+def accumulate(variable: TensorVariable, x: Tensor) -> None:
     """Add to a variable, where it lies: `x` reads nothing of it."""
     variable.set(summed(variable.w, variable.get(), x))
 
 
-def _added(w: Writer, x: Number, y: Number) -> Number:
+def _added(w: LaneWriter, x: LaneValue, y: LaneValue) -> LaneValue:
     if x.dtype in HALVES:
         single = w.instruction("fadd", convert(w, x, "float32"), convert(w, y, "float32"))
         return convert(w, single, x.dtype)
@@ -99,15 +99,15 @@ def _added(w: Writer, x: Number, y: Number) -> Number:
 
 
 @dataclass
-class Tape:
+class LoopTape:
     """The states of a loop before its turns. `turns`: a variable, how many there were; `alike`: what lanes share."""
 
-    w: Writer
+    w: LaneWriter
     turns: str
     allowed: Allowed
     threads: int
     alike: Carried
-    memory: list[tuple[str, str, tuple[int, ...], int] | Memory] = field(default_factory=list)
+    memory: list[tuple[str, str, tuple[int, ...], int] | MemoryTensor] = field(default_factory=list)
     """Of each that the loop carries: where its states begin, dtype, shape, and the bytes of a state; or the memory of
     all versions of an array."""
     marks: list[tuple[Chain, str]] = field(default_factory=list)
@@ -120,13 +120,13 @@ class Tape:
             return turn
         if self.threads > 1:
             return self._slot(self.w.f, turn)
-        inside, name = Function(""), f"autobatch_slot_{states}_{levels}"
+        inside, name = LlvmFunction(""), f"autobatch_slot_{states}_{levels}"
         inside.do(f"ret i64 {self._slot(inside, '%turn')}")
         inside.head = f"internal i64 @{name}(i64 %turn) noinline nounwind memory(none)"
         self.w.f.declare(str(inside))
         return self.w.f.let(f"call i64 @{name}(i64 {turn})")
 
-    def _slot(self, f: Function, turn: str) -> str:
+    def _slot(self, f: LlvmFunction, turn: str) -> str:
         states, levels = self.allowed.states, self.allowed.levels
 
         def digit(level: int) -> str:
@@ -140,15 +140,15 @@ class Tape:
             found = f.let(f"select i1 {some}, i64 {f.add(own, level * states)}, i64 {found}")
         return found
 
-    def at(self, turn: str) -> list[Memory]:
+    def at(self, turn: str) -> list[MemoryTensor]:
         """The memory of the state before a turn."""
         f, slot = self.w.f, self.slot(turn)
 
-        def memory(of: tuple[str, str, tuple[int, ...], int] | Memory) -> Memory:
-            if isinstance(of, Memory):
+        def memory(of: tuple[str, str, tuple[int, ...], int] | MemoryTensor) -> MemoryTensor:
+            if isinstance(of, MemoryTensor):
                 return of
             base, dtype, shape, size = of
-            return Memory(self.w, f.at(base, f.mul(slot, size)), dtype, shape, threads=self.threads)
+            return MemoryTensor(self.w, f.at(base, f.mul(slot, size)), dtype, shape, threads=self.threads)
 
         return list(map(memory, self.memory))
 
@@ -157,17 +157,17 @@ class Tape:
             if x.memory != memory:
                 memory.fill(x)
         for (chain, _), memory in zip(self.marks, self.marked(turn), strict=True):
-            memory.write((), (Number(chain.mark(), "int64"),))
+            memory.write((), (LaneValue(chain.mark(), "int64"),))
 
     def get(self, turn: str) -> list[Tensor]:
         return [
-            memory.tensor if isinstance(of, Memory) else memory.final
+            memory.tensor if isinstance(of, MemoryTensor) else memory.final
             for of, memory in zip(self.memory, self.at(turn), strict=True)
         ]
 
-    def marked(self, turn: str) -> list[Memory]:
+    def marked(self, turn: str) -> list[MemoryTensor]:
         f, slot = self.w.f, self.slot(turn) if self.marks else "0"
-        return [Memory(self.w, f.at(base, f.mul(slot, 8)), "int64", ()) for _, base in self.marks]
+        return [MemoryTensor(self.w, f.at(base, f.mul(slot, 8)), "int64", ()) for _, base in self.marks]
 
     def undo(self, turn: str) -> None:
         """Arrays that the loop changes are again what they were before a turn."""

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
-from autobatch.backends.llvm.lanes.writer import BYTES, COMPLEX, ELEMENTS, Number, Writer, rounded, stored
+from autobatch.backends.llvm.lanes.writer import BYTES, COMPLEX, ELEMENTS, LaneValue, LaneWriter, rounded, stored
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.common.record import record
 
@@ -23,7 +23,7 @@ SMALL = 16
 
 Index = int | str
 Indices = tuple[Index, ...]
-Element = tuple[Number, ...]
+Element = tuple[LaneValue, ...]
 """What stands at an index: a number, or the two words of a random key."""
 
 KEY = "key<fry>"
@@ -31,11 +31,11 @@ KEY = "key<fry>"
 
 
 @dataclass(frozen=True)
-class Given:
+class ChangeInPlace:
     """The right to change an array where it lies, in the lanes of a mask; None: in all. `note`: is told what is written
     over."""
 
-    mask: Number | None
+    mask: LaneValue | None
     note: Callable[[Indices, Element], None] | None = None
 
 
@@ -48,11 +48,11 @@ class Tensor:
     at: Callable[[Indices], Element]
     held: bool = False
     fixed: bool = False
-    origin: Memory | None = None
+    origin: MemoryTensor | None = None
     """The memory whose numbers these are, where it is one that may be written to again."""
-    memory: Memory | None = None
+    memory: MemoryTensor | None = None
     """The memory in which they lie, in any case."""
-    given: Given | None = None
+    given: ChangeInPlace | None = None
     """Whoever gets this may write to that memory."""
     zero: bool = False
     """Is it zero everywhere?"""
@@ -61,7 +61,7 @@ class Tensor:
     def size(self) -> int:
         return math.prod(self.shape)
 
-    def one(self, index: Indices = ()) -> Number:
+    def one(self, index: Indices = ()) -> LaneValue:
         """The number at an index, of an array whose elements are numbers."""
         found = self.at(index)
         if len(found) != 1:
@@ -88,7 +88,7 @@ def word(dtype: str) -> str:
 # ---- indices
 
 
-def add(w: Writer, a: Index, b: Index) -> Index:
+def add(w: LaneWriter, a: Index, b: Index) -> Index:
     if isinstance(a, int) and isinstance(b, int):
         return a + b
     if a == 0 or b == 0:
@@ -96,13 +96,13 @@ def add(w: Writer, a: Index, b: Index) -> Index:
     return w.f.let(f"add i64 {a}, {b}")
 
 
-def multiply(w: Writer, a: Index, b: int) -> Index:
+def multiply(w: LaneWriter, a: Index, b: int) -> Index:
     if isinstance(a, int):
         return a * b
     return a if b == 1 else w.f.let(f"mul i64 {a}, {b}")
 
 
-def flat(w: Writer, index: Indices, shape: Sequence[int]) -> Index:
+def flat(w: LaneWriter, index: Indices, shape: Sequence[int]) -> Index:
     """The place of an element among those of an array in the order of rows."""
     found: Index = 0
     for at, size in zip(index, shape, strict=True):
@@ -110,7 +110,7 @@ def flat(w: Writer, index: Indices, shape: Sequence[int]) -> Index:
     return found
 
 
-def unflat(w: Writer, place: Index, shape: Sequence[int]) -> Indices:
+def unflat(w: LaneWriter, place: Index, shape: Sequence[int]) -> Indices:
     found: list[Index] = []
     for size in reversed(shape):
         if isinstance(place, int):
@@ -132,7 +132,7 @@ def every(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def over(
-    w: Writer, shape: Sequence[int], do: Callable[[Indices], None], parallel: bool = False, vectors: bool = True
+    w: LaneWriter, shape: Sequence[int], do: Callable[[Indices], None], parallel: bool = False, vectors: bool = True
 ) -> None:
     """Loops over all indices; few of them one after another. `vectors`: LLVM may make vectors along the last axis. (Of
     a loop that has others inside it cannot, and would say so to whoever reads the process's standard error.)"""
@@ -149,7 +149,7 @@ def over(
         do(tuple(place))
 
 
-def one_by_one(w: Writer, count: int, do: Callable[[Index], None]) -> None:
+def one_by_one(w: LaneWriter, count: int, do: Callable[[Index], None]) -> None:
     """A loop whose turns read what those before have written."""
     if count <= SMALL:
         for k in range(count):
@@ -162,7 +162,7 @@ def one_by_one(w: Writer, count: int, do: Callable[[Index], None]) -> None:
 # ---- where numbers are
 
 
-def registers(w: Writer, dtype: str, shape: tuple[int, ...], elements: Sequence[Element]) -> Tensor:
+def registers(w: LaneWriter, dtype: str, shape: tuple[int, ...], elements: Sequence[Element]) -> Tensor:
     """Elements that there are, in the order of rows."""
 
     def at(index: Indices) -> Element:
@@ -171,23 +171,23 @@ def registers(w: Writer, dtype: str, shape: tuple[int, ...], elements: Sequence[
             return elements[place]
         found = elements[0]
         for k, other in enumerate(elements[1:], 1):
-            here = Number(w.f.let(f"icmp eq i64 {place}, {k}"), "bool", True)
+            here = LaneValue(w.f.let(f"icmp eq i64 {place}, {k}"), "bool", True)
             found = tuple(w.select(here, x, y) for x, y in zip(other, found, strict=True))
         return found
 
     return Tensor(dtype, shape, at, held=True, fixed=True)
 
 
-def scalar(number: Number) -> Tensor:
+def scalar(number: LaneValue) -> Tensor:
     return Tensor(number.dtype, (), lambda _: (number,), held=True, fixed=True)
 
 
-def constant(w: Writer, value: object, dtype: str, shape: tuple[int, ...] = ()) -> Tensor:
+def constant(w: LaneWriter, value: object, dtype: str, shape: tuple[int, ...] = ()) -> Tensor:
     found = element(w, value, dtype)
     return Tensor(dtype, shape, lambda _: found, held=True, fixed=True)
 
 
-def element(w: Writer, value: Any, dtype: str) -> Element:
+def element(w: LaneWriter, value: Any, dtype: str) -> Element:
     """A number of the program."""
     if dtype in COMPLEX:
         whole = complex(value)
@@ -195,18 +195,18 @@ def element(w: Writer, value: Any, dtype: str) -> Element:
     return (w.constant(value, dtype),)
 
 
-def zeros(w: Writer, dtype: str, shape: tuple[int, ...]) -> Tensor:
+def zeros(w: LaneWriter, dtype: str, shape: tuple[int, ...]) -> Tensor:
     zero = w.constant(0, word(dtype))
     return Tensor(dtype, shape, lambda _: (zero,) * words(dtype), held=True, fixed=True, zero=True)
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryTensor:
     """Numbers behind a pointer, in the order of rows: `width` of each for the lanes of a gang; or one, for all lanes
     (`shared`) or because there is one lane. `threads`: so many threads or lanes have theirs side by side, the pointer
     is to those of one. `own`: it is no argument and no constant, but was reserved for this."""
 
-    w: Writer
+    w: LaneWriter
     pointer: str
     dtype: str
     shape: tuple[int, ...]
@@ -227,20 +227,20 @@ class Memory:
     def read(self, index: Indices) -> Element:
         return tuple(self._read(index, k) for k in range(words(self.dtype)))
 
-    def _read(self, index: Indices, number: int) -> Number:
+    def _read(self, index: Indices, number: int) -> LaneValue:
         w, dtype = self.w, word(self.dtype)
         place, align = self.place(index, number)
         of = w.vector(stored(dtype), self.shared)
         found = w.f.let(f"load {of}, ptr {place}, align {align}{self.group}")
         if dtype == "bool":
             found = w.f.let(f"trunc {of} {found} to {w.vector('i1', self.shared)}")
-        return Number(found, dtype, self.shared)
+        return LaneValue(found, dtype, self.shared)
 
     def write(self, index: Indices, element: Element) -> None:
         for k, x in enumerate(element):
             self._write(index, k, x)
 
-    def _write(self, index: Indices, number: int, x: Number) -> None:
+    def _write(self, index: Indices, number: int, x: LaneValue) -> None:
         w = self.w
         assert not self.shared
         x = w.spread(x)
@@ -275,19 +275,19 @@ class Memory:
             f.declare("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
             f.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {self.pointer}, ptr {x.memory.pointer}, i64 {size}, i1 false)")
 
-    def _like(self, other: Memory | None) -> bool:
+    def _like(self, other: MemoryTensor | None) -> bool:
         """Are the numbers of another array where those of this one are?"""
         if other is None or other.threads > 1 or (other.shared and self.w.width > 1):
             return False
         return (other.dtype, other.shape) == (self.dtype, self.shape)
 
 
-def fresh(w: Writer, dtype: str, shape: tuple[int, ...]) -> Memory:
+def fresh(w: LaneWriter, dtype: str, shape: tuple[int, ...]) -> MemoryTensor:
     """Memory that nobody has."""
-    return Memory(w, w.reserve(word(dtype), max(1, math.prod(shape)) * words(dtype)), dtype, shape, own=True)
+    return MemoryTensor(w, w.reserve(word(dtype), max(1, math.prod(shape)) * words(dtype)), dtype, shape, own=True)
 
 
-def kept(w: Writer, x: Tensor) -> Tensor:
+def kept(w: LaneWriter, x: Tensor) -> Tensor:
     """The same array, to be read as often as one likes."""
     if x.held:
         return x
@@ -296,7 +296,7 @@ def kept(w: Writer, x: Tensor) -> Tensor:
     return copied(w, x)
 
 
-def copied(w: Writer, x: Tensor) -> Tensor:
+def copied(w: LaneWriter, x: Tensor) -> Tensor:
     """The same numbers in memory of their own, or in registers."""
     if x.fixed and x.held:
         return x
@@ -317,16 +317,21 @@ def apart(x: Tensor) -> Tensor:
 # ---- variables
 
 
-class Variable:
+class TensorVariable:
     """An array that changes: in registers, or in memory. `shared`: few numbers, which are the same in all lanes.
     `left`: what each lane has of a shared one that a loop carries, where lanes leave the loop one by one."""
 
     def __init__(
-        self, w: Writer, dtype: str, shape: tuple[int, ...], shared: bool = False, memory: Memory | None = None
+        self,
+        w: LaneWriter,
+        dtype: str,
+        shape: tuple[int, ...],
+        shared: bool = False,
+        memory: MemoryTensor | None = None,
     ) -> None:
         """`memory`: where the array lies already."""
         self.w, self.dtype, self.shape, self.shared = w, dtype, shape, shared
-        self.left: Variable | None = None
+        self.left: TensorVariable | None = None
         size = math.prod(shape)
         self.memory = memory or (fresh(w, dtype, shape) if size > SMALL else None)
         self.slots = (
@@ -345,11 +350,11 @@ class Variable:
 
     def kept_apart(self) -> None:
         """From here on each lane keeps what it has."""
-        self.left = Variable(self.w, self.dtype, self.shape)
+        self.left = TensorVariable(self.w, self.dtype, self.shape)
         self.left.set(self.get())
 
     @property
-    def own(self) -> Variable:
+    def own(self) -> TensorVariable:
         """Where each lane has what it had last."""
         return self if self.left is None else self.left
 
@@ -364,7 +369,7 @@ class Variable:
                 slot.set(number)
 
 
-def select(w: Writer, mask: Number, x: Tensor, y: Tensor) -> Tensor:
+def select(w: LaneWriter, mask: LaneValue, x: Tensor, y: Tensor) -> Tensor:
     """`x` in the lanes of a mask, `y` in the others."""
 
     def at(index: Indices) -> Element:
@@ -373,7 +378,7 @@ def select(w: Writer, mask: Number, x: Tensor, y: Tensor) -> Tensor:
     return Tensor(x.dtype, x.shape, at)
 
 
-def set_all(w: Writer, variables: Sequence[Variable], xs: Sequence[Tensor]) -> None:
+def set_all(w: LaneWriter, variables: Sequence[TensorVariable], xs: Sequence[Tensor]) -> None:
     """Set variables at once: all is read before any of them changes."""
     changing = [v.memory for v in variables if v.memory is not None]
 

@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from autobatch.backends.llvm.lanes.tensors import Tensor, Variable, scalar, select, set_all, zeros
-from autobatch.backends.llvm.lanes.walks import UNIT, Gate, Walk
-from autobatch.backends.llvm.lanes.writer import BYTES, ELEMENTS, Number, Slot, Writer
+from autobatch.backends.llvm.lanes.tensors import Tensor, TensorVariable, scalar, select, set_all, zeros
+from autobatch.backends.llvm.lanes.walks import UNIT, Gate, LaneWalk
+from autobatch.backends.llvm.lanes.writer import BYTES, ELEMENTS, LaneValue, LaneWriter, StackSlot
 from autobatch.ir.core import Operand, While
 
 PERIOD = 512
@@ -35,23 +35,30 @@ PATIENCE = 64
 REST = 64
 """So many loops then run with gathers before another one is tried."""
 
-Note = tuple[tuple[Operand, ...], Callable[[Sequence[Tensor], Number], None]]
+Note = tuple[tuple[Operand, ...], Callable[[Sequence[Tensor], LaneValue], None]]
 Notes = Mapping[int, Sequence[Note]]
 """Of some regions, by their identity: who is told at their end what some operands are, and in which lanes."""
 
-Body = Callable[[Sequence[Tensor], Number, Notes], list[Tensor]]
+Body = Callable[[Sequence[Tensor], LaneValue, Notes], list[Tensor]]
 """What a turn leaves of what it is given, in the lanes of a mask."""
 
-Test = Callable[[Sequence[Operand] | None, Sequence[Tensor], Number], Number]
+Test = Callable[[Sequence[Operand] | None, Sequence[Tensor], LaneValue], LaneValue]
 """For which lanes of a mask some parts of the test are true; None: all of them."""
 
 
-class Together:
+class JointTurns:
     """Writes the turns of a loop. `most`: so many turns of the gang at most; `turn`: where they are counted; `live`:
     the lanes that go on, before and behind it."""
 
     def __init__(
-        self, w: Writer, walk: Walk, loop: While, carried: Sequence[Variable], live: Slot, turn: str, most: int | None
+        self,
+        w: LaneWriter,
+        walk: LaneWalk,
+        loop: While,
+        carried: Sequence[TensorVariable],
+        live: StackSlot,
+        turn: str,
+        most: int | None,
     ) -> None:
         self.w, self.f, self.walk, self.carried, self.live, self.turn = w, w.f, walk, carried, live, turn
         self.most = 1 << 62 if most is None else most
@@ -62,7 +69,7 @@ class Together:
         self.places = [w.slot(self.dtype, shared=True) for _ in walk.ends]
         self.taken = [w.slot("bool") for _ in walk.ends]
         new = [walk.changed(loop.body.args, end) if walk.all_of_it else [] for end in walk.ends]
-        self.new = [{k: Variable(w, carried[k].dtype, carried[k].shape) for k in numbers} for numbers in new]
+        self.new = [{k: TensorVariable(w, carried[k].dtype, carried[k].shape) for k in numbers} for numbers in new]
         """What is carried on from each end that is new."""
         self.shut = w.slot("bool", shared=True)
         self.lazy = False
@@ -96,10 +103,10 @@ class Together:
         found[self.walk.key] = scalar(self.at.get())
         return found
 
-    def key(self) -> Number:
+    def key(self) -> LaneValue:
         return self.keys.get().one()
 
-    def put(self, mask: Number, place: Number) -> None:
+    def put(self, mask: LaneValue, place: LaneValue) -> None:
         """Lanes are at a place from now on."""
         self.keys.set(scalar(self.w.select(mask, place, self.key())))
 
@@ -146,7 +153,7 @@ class Together:
         f.block(quiet, falls=False)
         self.go_on(found, active, before)
 
-    def update(self, found: Sequence[Tensor], active: Number, numbers: Sequence[int]) -> None:
+    def update(self, found: Sequence[Tensor], active: LaneValue, numbers: Sequence[int]) -> None:
         carried = [self.carried[k] for k in numbers]
         set_all(self.w, carried, [select(self.w, active, found[k], self.carried[k].get()) for k in numbers])
 
@@ -167,12 +174,14 @@ class Together:
                 found.setdefault(id(end.region), []).append(((end.value,), partial(self.check, gate)))
         return found
 
-    def note(self, place: Slot, taken: Slot, new: Sequence[Variable], xs: Sequence[Tensor], mask: Number) -> None:
+    def note(
+        self, place: StackSlot, taken: StackSlot, new: Sequence[TensorVariable], xs: Sequence[Tensor], mask: LaneValue
+    ) -> None:
         place.set(self.w.first(xs[0].one(), mask))
         taken.set(mask)
         set_all(self.w, new, xs[1:])
 
-    def check(self, gate: Gate, xs: Sequence[Tensor], mask: Number) -> None:
+    def check(self, gate: Gate, xs: Sequence[Tensor], mask: LaneValue) -> None:
         """A gate that a turn may shut is looked at by each lane."""
         w, number = self.w, self.w.first(xs[0].one(), mask)
         other = w.instruction("icmp ne", number, w.constant(gate.value.value, number.dtype), "bool")
@@ -201,7 +210,7 @@ class Together:
         left = f.let(f"call i64 @llvm.smin.i64(i64 {left}, i64 {UNIT * PATIENCE * self.w.width})")
         f.set(self.patience, f.let(f"select i1 {few}, i64 {-REST}, i64 {left}"))
 
-    def count(self, mask: Number) -> str:
+    def count(self, mask: LaneValue) -> str:
         f, w = self.f, self.w
         bits = f.let(f"bitcast {w.vector('i1')} {w.spread(mask).text} to i{w.width}")
         f.declare(f"declare i{w.width} @llvm.ctpop.i{w.width}(i{w.width})")
@@ -210,7 +219,7 @@ class Together:
 
     # ---- where the gang goes on
 
-    def go_on(self, found: Sequence[Tensor], active: Number, before: Number) -> None:
+    def go_on(self, found: Sequence[Tensor], active: LaneValue, before: LaneValue) -> None:
         """Go on where some lanes of the turn do, with those that wait there. It is a jump: the processor guesses, and
         need not wait for what the lanes have found; for the same reason lanes are found by masks rather than by
         what they carry by now. What is carried is set behind the jump: behind that of a branch on the same mask, which
@@ -250,7 +259,7 @@ class Together:
         gates = {g.number for g in self.walk.gates}
         return [k for k in range(len(self.carried)) if k not in gates]
 
-    def renew(self, first: int, going: Number) -> None:
+    def renew(self, first: int, going: LaneValue) -> None:
         """What lanes carry on from the ends of a turn, of which those before `first` have none."""
         w = self.w
         found: dict[int, Tensor] = {}
@@ -276,7 +285,7 @@ class Together:
         f.do(f"br label %{self.look}")
         f.block(on, falls=False)
 
-    def unless_behind(self, place: Number, going: Number) -> None:
+    def unless_behind(self, place: LaneValue, going: LaneValue) -> None:
         """Go on at a place, but where a lane is in front of it."""
         f, w = self.f, self.w
         others = w.both(self.live.get(), w.negated(going))
@@ -299,7 +308,9 @@ class Together:
         of = w.type_of(self.dtype)
         f.declare(f"declare {self.of} @llvm.vector.reduce.smin.{suffix}({of})")
         keys = w.select(live, key, w.constant(self.last, self.dtype))
-        place = Number(f.let(f"call {self.of} @llvm.vector.reduce.smin.{suffix}({of} {keys.text})"), self.dtype, True)
+        place = LaneValue(
+            f.let(f"call {self.of} @llvm.vector.reduce.smin.{suffix}({of} {keys.text})"), self.dtype, True
+        )
         self.at.set(place)
         self.now.set(w.both(live, w.instruction("icmp eq", key, place, "bool")))
         f.do(f"br label %{self.head}")

@@ -37,7 +37,7 @@ def uniform_values(functions: Sequence[Function], shared: Collection[Value]) -> 
     outside = [v for v in shared if v not in first]
     while True:
         known = {*outside, *(a for f in functions for a in f.region.args if a not in varying and _is_small(a))}
-        found = _Sharing(known)
+        found = _SharedValues(known)
         for f in functions:
             found.function(f)
         more = {
@@ -54,7 +54,7 @@ def uniform_values(functions: Sequence[Function], shared: Collection[Value]) -> 
 
 def shared_inside(region: Region, shared: Collection[Value]) -> frozenset[Value]:
     """The values of a region that all lanes share which are in it, where they share some others."""
-    found = _Sharing(set(shared))
+    found = _SharedValues(set(shared))
     found.body(region)
     return frozenset(found.known)
 
@@ -74,7 +74,7 @@ NOTHING = Carried()
 
 def carried_alike(loop: For | While, shared: Collection[Value], given: Sequence[bool]) -> Carried:
     """`shared`: of what a loop reads from outside, what all lanes share; `given`: which of what it begins with."""
-    found = _Sharing(set(shared))
+    found = _SharedValues(set(shared))
     args = loop.body.args[1:] if isinstance(loop, For) else loop.body.args
     test = loop.condition if isinstance(loop, While) else None
     if isinstance(loop, For):
@@ -133,7 +133,7 @@ def _is_small(x: Operand) -> bool:
     return isinstance(x.type, Array) and math.prod(x.type.shape) <= SMALL
 
 
-class _Sharing:
+class _SharedValues:
     """`known`: what is shared as far as the regions are read; `calls`: those that were met, and what they hand on."""
 
     def __init__(self, known: set[Value]) -> None:

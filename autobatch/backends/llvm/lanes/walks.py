@@ -56,7 +56,7 @@ class Gate:
 
 
 @dataclass(frozen=True)
-class Walk:
+class LaneWalk:
     """A loop's lanes walk together by what it carries as number `key`, of which `reads` reads are loads then.
 
     `ends`: what turns leave there, `all_of_it`: and nothing else; `test`: what decides beside the gates whether a lane
@@ -80,7 +80,7 @@ class Walk:
         return [k for k, (a, x) in enumerate(zip(args, end.carried, strict=True)) if x != a and k not in known]
 
 
-def course_of(loop: While, shared: Sequence[Value], given: Sequence[bool] | None = None) -> Walk | Carried:
+def course_of(loop: While, shared: Sequence[Value], given: Sequence[bool] | None = None) -> LaneWalk | Carried:
     """How lanes go through a loop: together from place to place, or else turn by turn. `shared`: of what it reads from
     outside, what all lanes share; `given`: which of what it begins with."""
     if given is None:
@@ -98,7 +98,7 @@ def reads_alike(loop: While, shared: Sequence[Value], carried: Carried) -> int:
     return found if found and _worth(loop, found, carried.inside) >= LEAST_WORTH else 0
 
 
-def _walk_of(loop: While, shared: Sequence[Value], carried: Carried) -> Walk | None:
+def _walk_of(loop: While, shared: Sequence[Value], carried: Carried) -> LaneWalk | None:
     """Only a loop of small values can be left and begun again at will."""
     args = loop.body.args
     if any(not isinstance(a.type, Array) or math.prod(a.type.shape) > SMALL for a in args):
@@ -135,7 +135,7 @@ def _read_at(i: Instruction, known: frozenset[Value]) -> bool:
     return all(isinstance(x, Literal) or x in known for x in i.operands[1:])
 
 
-def _walk(loop: While, key: int, reads: int, known: frozenset[Value]) -> Walk:
+def _walk(loop: While, key: int, reads: int, known: frozenset[Value]) -> LaneWalk:
     body, test = loop.body, loop.condition
     parts = tuple(_parts(test, test.results[0]))
     gates = []
@@ -156,7 +156,7 @@ def _walk(loop: While, key: int, reads: int, known: frozenset[Value]) -> Walk:
     known_there = all(e.carried[k] is not None for e in ends for k in others)
     all_of_it = bool(gates) and None not in found and known_there
     worth = _worth(loop, reads, known)
-    return Walk(key, reads, worth, _size(loop, key, known), tuple(ends), all_of_it, tuple(gates), rest, known)
+    return LaneWalk(key, reads, worth, _size(loop, key, known), tuple(ends), all_of_it, tuple(gates), rest, known)
 
 
 def _worth(loop: While, reads: int, known: frozenset[Value]) -> int:

@@ -9,13 +9,13 @@ from autobatch.backends.llvm.lanes.moves import Shapes, pad
 from autobatch.backends.llvm.lanes.products import LARGEST_PRODUCT
 from autobatch.backends.llvm.lanes.reductions import KINDS, total
 from autobatch.backends.llvm.lanes.tensors import Element, Index, Indices, Tensor, add, constant, kept, multiply
-from autobatch.backends.llvm.lanes.writer import Number, Writer
+from autobatch.backends.llvm.lanes.writer import LaneValue, LaneWriter
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.ops import Op
 
 
 def padded(
-    w: Writer, x: Tensor, filling: float | int, around: Sequence[tuple[int, int]], dilation: Sequence[int]
+    w: LaneWriter, x: Tensor, filling: float | int, around: Sequence[tuple[int, int]], dilation: Sequence[int]
 ) -> Tensor:
     """An array with more around it, and between its numbers."""
     config = tuple((low, high, apart - 1) for (low, high), apart in zip(around, dilation, strict=True))
@@ -29,7 +29,7 @@ def padded(
 
 
 def over_windows(kind: str) -> Callable[..., list[Tensor]]:
-    def rule(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+    def rule(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
         (x,), (dtype, shape) = xs, results[0]
         size = op["window_dimensions"]
         if math.prod(shape) * math.prod(size) > LARGEST_PRODUCT:
@@ -37,7 +37,7 @@ def over_windows(kind: str) -> Callable[..., list[Tensor]]:
         held = padded(w, x, KINDS[kind][1](dtype), op["padding"], op["base_dilation"])
 
         def at(index: Indices) -> Element:
-            def number(inner: Indices) -> Number:
+            def number(inner: Indices) -> LaneValue:
                 places: list[Index] = [
                     add(w, multiply(w, i, stride), multiply(w, k, apart))
                     for i, stride, k, apart in zip(
@@ -53,7 +53,7 @@ def over_windows(kind: str) -> Callable[..., list[Tensor]]:
     return rule
 
 
-def convolution(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+def convolution(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     (x, kernel), (dtype, shape) = xs, results[0]
     if {x.dtype, kernel.dtype} != {dtype} or not dtype.startswith("float"):
         raise RefusedError(f"a convolution of {x.dtype} and {kernel.dtype}")
@@ -70,7 +70,7 @@ def convolution(w: Writer, op: Op, xs: Sequence[Tensor], results: Shapes) -> lis
     held, kernel = padded(w, x, 0.0, around, apart), kept(w, kernel)
 
     def at(index: Indices) -> Element:
-        def term(inner: Indices) -> Number:
+        def term(inner: Indices) -> LaneValue:
             a: list[Index] = [0] * len(x.shape)
             b: list[Index] = [0] * len(x.shape)
             a[of_x[0]], a[of_x[1]] = index[of_out[0]], inner[0]

@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.functions import INTRINSICS, Vectors, text_of
+from autobatch.backends.llvm.functions import INTRINSICS, VectorWriter, text_of
 from autobatch.backends.llvm.lanes.folding import of_bools, of_integers
 from autobatch.backends.llvm.machine_code import RefusedError
-from autobatch.backends.llvm.text import Function, broadcast
+from autobatch.backends.llvm.text import LlvmFunction, broadcast
 from autobatch.common.record import record
 
 ELEMENTS = {
@@ -59,14 +59,14 @@ def in_vectors(width: int) -> str:
 
 
 @record
-class Number:
+class LaneValue:
     """A value of LLVM's: one of `dtype` for each lane, or (`shared`) one for all. `factors`: it is their product, and a
     sum with it may round once."""
 
     text: str
     dtype: str
     shared: bool = False
-    factors: tuple[Number, Number] | None = field(default=None, compare=False)
+    factors: tuple[LaneValue, LaneValue] | None = field(default=None, compare=False)
     vector: str | None = field(default=None, compare=False)
     """A mask as a vector of 32 bits for each lane, of which the first one counts."""
 
@@ -87,11 +87,11 @@ class Number:
         return 1 if self.dtype == "bool" else 8 * BYTES[self.element]
 
 
-class Writer:
+class LaneWriter:
     """Writes into one function, for gangs of `width` lanes. `vectorizes`: with one lane LLVM is to make vectors of
     loops over arrays."""
 
-    def __init__(self, f: Function, width: int, vectorizes: bool = True) -> None:
+    def __init__(self, f: LlvmFunction, width: int, vectorizes: bool = True) -> None:
         self.f, self.width, self.vectorizes = f, width, vectorizes
         self.reserved, self.room = 0, ROOM
         self.outside: Callable[[int], str] | None = None
@@ -110,36 +110,36 @@ class Writer:
     def vector(self, element: str, shared: bool = False) -> str:
         return element if shared or self.width == 1 else f"<{self.width} x {element}>"
 
-    def constant(self, value: Any, dtype: str) -> Number:
+    def constant(self, value: Any, dtype: str) -> LaneValue:
         element = ELEMENTS.get(dtype)
         if element is None:
             raise RefusedError(f"numbers of {dtype}")
         if element == "i1":
-            return Number("true" if value else "false", dtype, True)
+            return LaneValue("true" if value else "false", dtype, True)
         if dtype in HALVES:
             value = int(np.asarray(value, jnp.dtype(dtype)).view(np.uint16))
         if element in ("float", "double"):
-            return Number(text_of(float(value), BYTES[element]), dtype, True)
+            return LaneValue(text_of(float(value), BYTES[element]), dtype, True)
         bits = 8 * BYTES[element]
         whole = int(value) & ((1 << bits) - 1)
-        return Number(str(whole - (1 << bits) if whole >> (bits - 1) else whole), dtype, True)
+        return LaneValue(str(whole - (1 << bits) if whole >> (bits - 1) else whole), dtype, True)
 
-    def spread(self, x: Number) -> Number:
+    def spread(self, x: LaneValue) -> LaneValue:
         """The same number in each lane."""
         if not x.shared or self.width == 1:
-            return Number(x.text, x.dtype, False, vector=x.vector)
+            return LaneValue(x.text, x.dtype, False, vector=x.vector)
         if x.text in ("true", "false") and self.holds_masks_in_vectors:
-            return Number(f"splat (i1 {x.text})", x.dtype, False)
-        return Number(broadcast(self.f, self.width, x.element, x.text), x.dtype, False)
+            return LaneValue(f"splat (i1 {x.text})", x.dtype, False)
+        return LaneValue(broadcast(self.f, self.width, x.element, x.text), x.dtype, False)
 
-    def together(self, *xs: Number) -> tuple[list[Number], bool]:
+    def together(self, *xs: LaneValue) -> tuple[list[LaneValue], bool]:
         """Numbers that one instruction can take, and whether all lanes share them."""
         shared = all(x.shared for x in xs)
         return ([*xs] if shared else [self.spread(x) for x in xs]), shared
 
     # ---- instructions
 
-    def instruction(self, name: str, a: Number, b: Number, dtype: str | None = None) -> Number:
+    def instruction(self, name: str, a: LaneValue, b: LaneValue, dtype: str | None = None) -> LaneValue:
         """`name` of two numbers of one type. `dtype`: of the result, where it is another."""
         if a.shared and b.shared and (known := self.known(name, a, b, dtype)) is not None:
             return known
@@ -150,23 +150,23 @@ class Writer:
             of = f"<{self.width} x i32>"
             return self.mask_of(self.f.let(f"{name} {of} {self.vector_of(a)}, {self.vector_of(b)}"))
         found = self.f.let(f"{name} {self.type_of(a.dtype, shared)} {a.text}, {b.text}")
-        return Number(found, dtype or a.dtype, shared)
+        return LaneValue(found, dtype or a.dtype, shared)
 
-    def known(self, name: str, a: Number, b: Number, dtype: str | None) -> Number | None:
+    def known(self, name: str, a: LaneValue, b: LaneValue, dtype: str | None) -> LaneValue | None:
         """The constant that an instruction on two integers is; None where it is none."""
         if a.is_float or a.dtype == "bool" or a.dtype in HALVES:
             return None
         found = of_integers(name, a.text, b.text, a.bits)
-        return None if found is None else Number(found, dtype or a.dtype, True)
+        return None if found is None else LaneValue(found, dtype or a.dtype, True)
 
-    def cast(self, name: str, x: Number, dtype: str) -> Number:
+    def cast(self, name: str, x: LaneValue, dtype: str) -> LaneValue:
         """A conversion by an instruction of LLVM; of what has the dtype already there is none."""
         if x.dtype == dtype:
             return x
         to = self.type_of(dtype, x.shared)
-        return Number(self.f.let(f"{name} {self.type_of(x.dtype, x.shared)} {x.text} to {to}"), dtype, x.shared)
+        return LaneValue(self.f.let(f"{name} {self.type_of(x.dtype, x.shared)} {x.text} to {to}"), dtype, x.shared)
 
-    def intrinsic(self, name: str, *xs: Number, dtype: str | None = None) -> Number:
+    def intrinsic(self, name: str, *xs: LaneValue, dtype: str | None = None) -> LaneValue:
         """An intrinsic of LLVM that is named by the type of its operands, and of its result where that is another."""
         if len(xs) == 2 and all(x.shared for x in xs) and (known := self.known(name, *xs, dtype)) is not None:
             return known
@@ -177,7 +177,7 @@ class Writer:
             to, suffix = self.type_of(dtype, shared), f"{self.suffix_of(dtype, shared)}.{suffix}"
         operands = ", ".join(f"{of} {x.text}" for x in held)
         self.f.declare(f"declare {to} @llvm.{name}.{suffix}({', '.join([of] * len(held))})")
-        return Number(self.f.let(f"call {to} @llvm.{name}.{suffix}({operands})"), dtype or held[0].dtype, shared)
+        return LaneValue(self.f.let(f"call {to} @llvm.{name}.{suffix}({operands})"), dtype or held[0].dtype, shared)
 
     def suffix_of(self, dtype: str, shared: bool) -> str:
         """How the names of intrinsics end for a type."""
@@ -185,11 +185,11 @@ class Writer:
         one = f"{'f' if ELEMENTS[dtype] in ('float', 'double') else 'i'}{bits}"
         return one if shared or self.width == 1 else f"v{self.width}{one}"
 
-    def product(self, a: Number, b: Number) -> Number:
+    def product(self, a: LaneValue, b: LaneValue) -> LaneValue:
         """Of floats."""
         return replace(self.instruction("fmul", a, b), factors=(a, b))
 
-    def sum(self, a: Number, b: Number) -> Number:
+    def sum(self, a: LaneValue, b: LaneValue) -> LaneValue:
         """Of floats: with a product it is one operation. It is written as one: if LLVM were to choose, it would depend
         on the number of lanes."""
         if a.factors is not None:
@@ -198,7 +198,7 @@ class Writer:
             return self.intrinsic("fma", *b.factors, a)
         return self.instruction("fadd", a, b)
 
-    def difference(self, a: Number, b: Number) -> Number:
+    def difference(self, a: LaneValue, b: LaneValue) -> LaneValue:
         """Of floats."""
         if a.factors is not None:
             return self.intrinsic("fma", *a.factors, self.opposite(b))
@@ -207,11 +207,11 @@ class Writer:
             return self.intrinsic("fma", self.opposite(one), other, a)
         return self.instruction("fsub", a, b)
 
-    def opposite(self, x: Number) -> Number:
+    def opposite(self, x: LaneValue) -> LaneValue:
         """Of a float."""
-        return Number(self.f.let(f"fneg {self.type_of(x.dtype, x.shared)} {x.text}"), x.dtype, x.shared)
+        return LaneValue(self.f.let(f"fneg {self.type_of(x.dtype, x.shared)} {x.text}"), x.dtype, x.shared)
 
-    def select(self, mask: Number, a: Number, b: Number) -> Number:
+    def select(self, mask: LaneValue, a: LaneValue, b: LaneValue) -> LaneValue:
         if a == b:
             return rounded(a)
         if mask.text in ("true", "false"):
@@ -219,33 +219,33 @@ class Writer:
         if mask.shared:
             (a, b), shared = self.together(a, b)
             of = self.type_of(a.dtype, shared)
-            return Number(self.f.let(f"select i1 {mask.text}, {of} {a.text}, {of} {b.text}"), a.dtype, shared)
+            return LaneValue(self.f.let(f"select i1 {mask.text}, {of} {a.text}, {of} {b.text}"), a.dtype, shared)
         a, b = self.spread(a), self.spread(b)
         of = self.type_of(a.dtype)
-        return Number(self.f.let(f"select {self.vector('i1')} {mask.text}, {of} {a.text}, {of} {b.text}"), a.dtype)
+        return LaneValue(self.f.let(f"select {self.vector('i1')} {mask.text}, {of} {a.text}, {of} {b.text}"), a.dtype)
 
-    def function(self, make: Callable[..., str], *xs: Number) -> Number:
+    def function(self, make: Callable[..., str], *xs: LaneValue) -> LaneValue:
         """A function of `functions.py` or `wide.py`."""
         held, shared = self.together(*xs)
         v = self.vectors(held[0], shared)
-        return Number(make(v, *(x.text for x in held)), held[0].dtype, shared)
+        return LaneValue(make(v, *(x.text for x in held)), held[0].dtype, shared)
 
-    def vectors(self, x: Number, shared: bool) -> Vectors:
+    def vectors(self, x: LaneValue, shared: bool) -> VectorWriter:
         for name, count in (*INTRINSICS.items(), ("fma", 3)):
             of, suffix = self.type_of(x.dtype, shared), self.suffix_of(x.dtype, shared)
             self.f.declare(f"declare {of} @llvm.{name}.{suffix}({', '.join([of] * count)})")
-        return Vectors(self.f, x.element, 1 if shared else self.width)
+        return VectorWriter(self.f, x.element, 1 if shared else self.width)
 
     # ---- masks
 
-    def both(self, a: Number | None, b: Number) -> Number:
+    def both(self, a: LaneValue | None, b: LaneValue) -> LaneValue:
         """Lanes of two masks; None is all of them."""
         return b if a is None else self.instruction("and", a, b)
 
-    def negated(self, mask: Number) -> Number:
+    def negated(self, mask: LaneValue) -> LaneValue:
         return self.instruction("xor", mask, self.constant(True, "bool"))
 
-    def any(self, mask: Number) -> str:
+    def any(self, mask: LaneValue) -> str:
         """Is there a lane in a mask? An `i1`."""
         if mask.shared or self.width == 1:
             return mask.text
@@ -267,7 +267,7 @@ class Writer:
             vector, width = self.f.let(f"or <{half} x i32> {cuts[0]}, {cuts[1]}"), half
         return self.f.let(f"icmp slt <{width} x i32> {vector}, zeroinitializer"), width
 
-    def first(self, x: Number, mask: Number | None) -> Number:
+    def first(self, x: LaneValue, mask: LaneValue | None) -> LaneValue:
         """What the lanes of a mask share, as a single number: that of the first of them."""
         if x.shared or self.width == 1:
             return replace(x, shared=True)
@@ -279,7 +279,7 @@ class Writer:
             zeros = self.f.let(f"call {of} @llvm.cttz.{of}({of} {bits}, i1 false)")
             lane = self.f.let(f"and {of} {zeros}, {self.width - 1}")
         place = lane if mask is None else self.f.let(f"zext i{self.width} {lane} to i64")
-        return Number(self.f.let(f"extractelement {self.type_of(x.dtype)} {x.text}, i64 {place}"), x.dtype, True)
+        return LaneValue(self.f.let(f"extractelement {self.type_of(x.dtype)} {x.text}, i64 {place}"), x.dtype, True)
 
     @property
     def holds_masks_in_vectors(self) -> bool:
@@ -287,20 +287,20 @@ class Writer:
         LLVM packs single bits at the end of a block, and unpacks them at the begin of the next."""
         return self.width > 1 and machine_code.host().target.bits < 512
 
-    def in_vectors(self, a: Number, b: Number, shared: bool) -> bool:
+    def in_vectors(self, a: LaneValue, b: LaneValue, shared: bool) -> bool:
         """Is an operation on masks one on vectors? One of them is already, or there are several registers, whose bits
         LLVM would pack into one."""
         if a.dtype != "bool" or shared or not self.holds_masks_in_vectors:
             return False
         return a.vector is not None or b.vector is not None or self.width > machine_code.host().target.lanes
 
-    def between_blocks(self, mask: Number) -> Number:
+    def between_blocks(self, mask: LaneValue) -> LaneValue:
         """A mask that other blocks read."""
         if mask.shared or not self.holds_masks_in_vectors:
             return mask
         return self.mask_of(self.vector_of(mask))
 
-    def vector_of(self, mask: Number) -> str:
+    def vector_of(self, mask: LaneValue) -> str:
         """A mask as numbers of which LLVM knows nothing, so that it keeps them as they are. (It moves comparisons to
         the blocks that read them.)"""
         if mask.vector is not None:
@@ -326,9 +326,9 @@ class Writer:
             ]
         return parts[0]
 
-    def mask_of(self, vector: str) -> Number:
+    def mask_of(self, vector: str) -> LaneValue:
         found = self.f.let(f"icmp slt <{self.width} x i32> {vector}, zeroinitializer")
-        return Number(found, "bool", vector=vector)
+        return LaneValue(found, "bool", vector=vector)
 
     # ---- variables
 
@@ -336,11 +336,11 @@ class Writer:
         """Of one number in memory."""
         return BYTES[stored(dtype)]
 
-    def slot(self, dtype: str, shared: bool = False, as_bits: bool = False) -> Slot:
+    def slot(self, dtype: str, shared: bool = False, as_bits: bool = False) -> StackSlot:
         """A variable. `as_bits`: a mask that no other block reads."""
         if dtype == "bool" and not shared and not as_bits and self.holds_masks_in_vectors:
-            return Slot(self, self.f.vector_slot(f"<{self.width} x i32>"), dtype, shared, as_vector=True)
-        return Slot(self, self.f.vector_slot(self.type_of(dtype, shared)), dtype, shared)
+            return StackSlot(self, self.f.vector_slot(f"<{self.width} x i32>"), dtype, shared, as_vector=True)
+        return StackSlot(self, self.f.vector_slot(self.type_of(dtype, shared)), dtype, shared)
 
     def reserve(self, dtype: str, count: int) -> str:
         """Memory for so many numbers of each lane, for as long as the function runs."""
@@ -381,17 +381,17 @@ class Writer:
 
 
 @dataclass(frozen=True)
-class Slot:
+class StackSlot:
     """A variable, which LLVM's pass `sroa` makes a register of."""
 
-    w: Writer
+    w: LaneWriter
     place: str
     dtype: str
     shared: bool
     as_vector: bool = False
     """A mask, which is held as one."""
 
-    def set(self, x: Number) -> None:
+    def set(self, x: LaneValue) -> None:
         held = x if self.shared else self.w.spread(x)
         assert held.dtype == self.dtype, (held.dtype, self.dtype)
         if self.as_vector:
@@ -399,14 +399,14 @@ class Slot:
             return
         self.w.f.do(f"store {self.w.type_of(self.dtype, self.shared)} {held.text}, ptr {self.place}")
 
-    def get(self) -> Number:
+    def get(self) -> LaneValue:
         if self.as_vector:
             return self.w.mask_of(self.w.f.let(f"load <{self.w.width} x i32>, ptr {self.place}"))
         found = self.w.f.let(f"load {self.w.type_of(self.dtype, self.shared)}, ptr {self.place}")
-        return Number(found, self.dtype, self.shared)
+        return LaneValue(found, self.dtype, self.shared)
 
 
-def rounded(x: Number) -> Number:
+def rounded(x: LaneValue) -> LaneValue:
     """A number that is not part of a sum."""
     return x if x.factors is None else replace(x, factors=None)
 

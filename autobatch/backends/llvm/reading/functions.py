@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from autobatch.backends.llvm.text import Function
+from autobatch.backends.llvm.text import LlvmFunction
 from autobatch.data.reading import (
     BOOL,
     DECLINED,
@@ -31,12 +31,12 @@ from autobatch.data.reading import (
     PRIME,
     UNKNOWN_SHAPE,
     UNKNOWN_TYPE,
+    ColumnSlot,
+    ColumnWrite,
     Home,
     ListHome,
     ObjectKind,
     ReaderState,
-    Slot,
-    Written,
 )
 
 CALLED = {
@@ -73,7 +73,7 @@ class _FunctionWriter:
     """Writes one function of the state, which returns a status, 0 where all is well."""
 
     def __init__(self, head: str, layout: ObjectLayout) -> None:
-        self.f = Function(f'{head} nounwind "no-builtins"')
+        self.f = LlvmFunction(f'{head} nounwind "no-builtins"')
         self.layout = layout
 
     def text(self) -> str:
@@ -493,8 +493,8 @@ class _LogReader(_FunctionWriter):
     def entry(self, table: ReaderState, width: int, row: str, k: int) -> str:
         return self.word(self.pointer(table), self.f.add(self.f.mul(row, width), k))
 
-    def slot(self, number: str, k: Slot) -> str:
-        return self.entry(ReaderState.SLOTS, len(Slot), number, k)
+    def slot(self, number: str, k: ColumnSlot) -> str:
+        return self.entry(ReaderState.SLOTS, len(ColumnSlot), number, k)
 
     def home(self, table: str, k: Home) -> str:
         return self.entry(ReaderState.HOMES, len(Home), table, k)
@@ -565,7 +565,7 @@ def _place(layout: ObjectLayout) -> str:
         target = w.word(w.pointer(ReaderState.PAYLOAD), "%at")
         table = w.word(w.pointer(ReaderState.VISITS), target)
         with f.when(w.is_(table, 0)) as otherwise:
-            mine, places = w.slot("%slot", Slot.LIST), w.pointer(ReaderState.PLACES)
+            mine, places = w.slot("%slot", ColumnSlot.LIST), w.pointer(ReaderState.PLACES)
             held = w.word(places, target)
             with f.when(w.is_(held, -1)) as known:
                 w.put_word(places, target, mine)
@@ -573,9 +573,9 @@ def _place(layout: ObjectLayout) -> str:
                 w.stop(f.let(f"icmp ne i64 {held}, {mine}"), LACKING)
             w.stop(w.is_(mine, -1), LACKING)
             otherwise()
-            store = w.slot("%slot", Slot.STORE)
+            store = w.slot("%slot", ColumnSlot.STORE)
             w.stop(f.let(f"icmp ne i64 {w.home(table, Home.COUNTER)}, {store}"), LACKING)
-    allowed = f.let(f"lshr i64 {w.slot('%slot', Slot.ALLOWED)}, {code}")
+    allowed = f.let(f"lshr i64 {w.slot('%slot', ColumnSlot.ALLOWED)}, {code}")
     w.stop(w.is_(f.let(f"and i64 {allowed}, 1"), 0), LACKING)
     return w.text()
 
@@ -617,10 +617,10 @@ def _put(layout: ObjectLayout) -> str:
     """A value into its column."""
     w = _LogReader("internal void @put(ptr noalias %state, i64 %slot, i64 %row, i64 %at)", layout)
     f, code, bits = w.f, w.code("%at"), w.word(w.pointer(ReaderState.PAYLOAD), "%at")
-    with f.when(f.let(f"icmp sge i64 {w.slot('%slot', Slot.MASK)}, 0")):
+    with f.when(f.let(f"icmp sge i64 {w.slot('%slot', ColumnSlot.MASK)}, 0")):
         none = f.let(f"zext i1 {w.is_(code, NONE)} to i8")
-        f.do(f"store i8 {none}, ptr {f.at(w.column(w.slot('%slot', Slot.MASK)), '%row')}")
-    column, kind = w.slot("%slot", Slot.COLUMN), w.slot("%slot", Slot.WRITTEN)
+        f.do(f"store i8 {none}, ptr {f.at(w.column(w.slot('%slot', ColumnSlot.MASK)), '%row')}")
+    column, kind = w.slot("%slot", ColumnSlot.COLUMN), w.slot("%slot", ColumnSlot.WRITTEN)
 
     def number() -> None:
         w.put_word(w.column(column), "%row", bits)
@@ -644,12 +644,12 @@ def _put(layout: ObjectLayout) -> str:
             w.put_word(w.column(column), "%row", bits)
 
     cases: Mapping[tuple[int, ...], Callable[[], None]] = {
-        (Written.NOT,): lambda: None,
-        (Written.INT,): number,
-        (Written.FLOAT,): real,
-        (Written.BOOL,): truth,
-        (Written.ROW,): reference,
-        (Written.OBJECT,): other,
+        (ColumnWrite.NOT,): lambda: None,
+        (ColumnWrite.INT,): number,
+        (ColumnWrite.FLOAT,): real,
+        (ColumnWrite.BOOL,): truth,
+        (ColumnWrite.ROW,): reference,
+        (ColumnWrite.OBJECT,): other,
     }
     _by_kind(w, kind, cases, "unreachable")
     f.do("ret void")

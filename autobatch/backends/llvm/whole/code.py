@@ -16,30 +16,30 @@ from typing import Any
 
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.interrupts import Interrupts
-from autobatch.backends.llvm.lanes.control import Control
+from autobatch.backends.llvm.lanes.control import RegionWriter
 from autobatch.backends.llvm.lanes.lifetimes import Lifetimes
 from autobatch.backends.llvm.lanes.ops import Environment, located, shape_of
 from autobatch.backends.llvm.lanes.pressure import most_at_once
 from autobatch.backends.llvm.lanes.program import (
     Body,
+    CodeOperand,
+    CodeSignature,
+    EmittedCode,
     Gang,
-    Operand,
-    Program,
+    GangLoop,
     Result,
-    Rows,
-    Signature,
     finished,
 )
 from autobatch.backends.llvm.lanes.recursion import run_recursion
-from autobatch.backends.llvm.lanes.refill import Split, asked_in, refilled, walks
+from autobatch.backends.llvm.lanes.refill import LoopSplit, asked_in, refilled, walks
 from autobatch.backends.llvm.lanes.reverse import inner_gradient
 from autobatch.backends.llvm.lanes.tensors import Tensor, kept
 from autobatch.backends.llvm.lanes.widths import widest
-from autobatch.backends.llvm.lanes.writer import STACK, Number, Writer
+from autobatch.backends.llvm.lanes.writer import STACK, LaneValue, LaneWriter
 from autobatch.backends.llvm.machine_code import RefusedError, UnavailableError
-from autobatch.backends.llvm.text import Function
+from autobatch.backends.llvm.text import LlvmFunction
 from autobatch.backends.llvm.whole.gangs import form_gangs
-from autobatch.backends.llvm.whole.region import CURE, Whole
+from autobatch.backends.llvm.whole.region import CURE, WholeRegion
 from autobatch.errors import UnsupportedError
 from autobatch.ir.core import Apply, Instruction, Region, walk
 from autobatch.ir.core import Operand as Read
@@ -71,7 +71,7 @@ class Direct:
         return f"%r{number}"
 
 
-class _Control(Control):
+class _Control(RegionWriter):
     """Runs the region of a whole function: recursion is a program of blocks among other operations."""
 
     def __init__(self, gang: Gang, arrays: Sequence[Any], lifetimes: Lifetimes | None = None) -> None:
@@ -81,7 +81,7 @@ class _Control(Control):
     def read(self, x: Read, env: Environment, arrays: Sequence[Any] = ()) -> Tensor:
         return super().read(x, env, arrays or self.arrays)
 
-    def instruction(self, instruction: Instruction, env: Environment, mask: Number | None) -> list[Tensor]:
+    def instruction(self, instruction: Instruction, env: Environment, mask: LaneValue | None) -> list[Tensor]:
         try:
             if isinstance(instruction, Apply) and instruction.op.name == "blocks":
                 xs = [kept(self.w, self.read(x, env)) for x in instruction.operands]
@@ -93,17 +93,17 @@ class _Control(Control):
 
 
 @dataclass(frozen=True)
-class Made:
+class WholeCode:
     """The text of a whole function, what goes in and comes out, and how many rows a gang has."""
 
-    program: Program
-    signature: Signature
+    program: EmittedCode
+    signature: CodeSignature
     width: int
     arrays: tuple[Any, ...] = ()
     """Operands that the program holds itself, behind those of the call but before its last one."""
 
 
-def write(whole: Whole, sites: bool) -> Made:
+def write(whole: WholeRegion, sites: bool) -> WholeCode:
     """The code of a region. `sites`: its last result says what an example has failed with. UnsupportedError where there
     is none, or no processor for it."""
     try:
@@ -117,18 +117,18 @@ def unavailable(error: UnavailableError) -> UnsupportedError:
     return UnsupportedError(f"backend='llvm' is not available: {error}", cure="use backend='xla'")
 
 
-def _write(whole: Whole, sites: bool) -> Made:
+def _write(whole: WholeRegion, sites: bool) -> WholeCode:
     region = whole.region
     refused: RefusedError | None = None
     try:
-        operands = tuple(Operand(*shape_of(v.type), varies=k >= whole.shared) for k, v in enumerate(region.args))
+        operands = tuple(CodeOperand(*shape_of(v.type), varies=k >= whole.shared) for k, v in enumerate(region.args))
         results = [Result(*shape_of(r.type)) for r in region.results]
         if sites and not machine_code.is_written_for_others():
             results[-1] = replace(results[-1], seldom=True)
-        signature = Signature(operands, tuple(results), False)
+        signature = CodeSignature(operands, tuple(results), False)
         for width in (*_wider(whole), *widths(whole)):
             try:
-                return Made(_program(signature, width, whole, sites), signature, width)
+                return WholeCode(_program(signature, width, whole, sites), signature, width)
             except RefusedError as error:
                 refused = refused or error
     except RefusedError as error:
@@ -153,7 +153,7 @@ def _numbers(i: Instruction) -> int:
     return max((math.prod(r.type.shape) for r in i.results if isinstance(r.type, Array)), default=0)
 
 
-def widths(whole: Whole) -> Iterator[int]:
+def widths(whole: WholeRegion) -> Iterator[int]:
     """Rows of a gang: as many as a vector has numbers of 32 bits, or one."""
     lanes = machine_code.host().target.lanes
     fits = widest(whole.region, _varying(whole)) <= WIDEST and not whole.walks_examples
@@ -162,7 +162,7 @@ def widths(whole: Whole) -> Iterator[int]:
     yield 1
 
 
-def _wider(whole: Whole) -> Iterator[int]:
+def _wider(whole: WholeRegion) -> Iterator[int]:
     """Rows of a gang whose values are two registers each: two chains of operations, of which one goes on while the
     other waits. Where twice the numbers are more than twice the registers it waits for memory instead. (Of Mandelbrot's
     loop it takes two thirds of the time, of noise, which holds 27 numbers at once, four fifths.) A long function has
@@ -179,17 +179,19 @@ def _wider(whole: Whole) -> Iterator[int]:
         yield from (2 * n for n in widths(whole) if n > 1)
 
 
-def _varying(whole: Whole) -> list[bool]:
+def _varying(whole: WholeRegion) -> list[bool]:
     return [k >= whole.shared for k in range(len(whole.region.args))]
 
 
-def _program(signature: Signature, width: int, whole: Whole, sites: bool) -> Program:
-    f = Function("")
+def _program(signature: CodeSignature, width: int, whole: WholeRegion, sites: bool) -> EmittedCode:
+    f = LlvmFunction("")
     gang = direct(f, width, signature)
     failed = f.slot(0)
-    split = Split.of(whole.forward, whole.forward.args[: whole.shared], asked_in(whole.region)) if width > 1 else None
+    split = (
+        LoopSplit.of(whole.forward, whole.forward.args[: whole.shared], asked_in(whole.region)) if width > 1 else None
+    )
     if split is None:
-        Rows(gang, "%begin", "%end").run(_body(whole, sites, failed))
+        GangLoop(gang, "%begin", "%end").run(_body(whole, sites, failed))
     else:
         ended = partial(notice, gang.w, failed) if sites else lambda results, done: None
         refilled(split, lambda gang: _Control(gang, whole.constants), gang, "%begin", "%end", ended)
@@ -197,9 +199,9 @@ def _program(signature: Signature, width: int, whole: Whole, sites: bool) -> Pro
     return completed(f, gang)
 
 
-def direct(f: Function, width: int, signature: Signature) -> Gang:
+def direct(f: LlvmFunction, width: int, signature: CodeSignature) -> Gang:
     """The gang of a function that is called directly. Of one lane, arrays may lie in scratch memory."""
-    gang = Gang(Writer(f, width), signature, Direct())
+    gang = Gang(LaneWriter(f, width), signature, Direct())
     if width == 1:
         gang.reserves_outside()
     gang.w.room = STACK
@@ -208,13 +210,13 @@ def direct(f: Function, width: int, signature: Signature) -> Gang:
     return gang
 
 
-def asking(f: Function, signature: Signature) -> None:
+def asking(f: LlvmFunction, signature: CodeSignature) -> None:
     """Loops ask whether the call is still wanted, where it is one of this process."""
     if not machine_code.is_written_for_others():
         f.interrupts = Interrupts(f, f"%r{len(signature.results)}")
 
 
-def completed(f: Function, gang: Gang) -> Program:
+def completed(f: LlvmFunction, gang: Gang) -> EmittedCode:
     """The program of a function that is written to its end."""
     more = f.interrupts.leave(gang.behind) if f.interrupts is not None else ""
     headed(f, gang)
@@ -223,14 +225,14 @@ def completed(f: Function, gang: Gang) -> Program:
     return finished(f, f"{f}{more}", gang)
 
 
-def headed(f: Function, gang: Gang) -> None:
+def headed(f: LlvmFunction, gang: Gang) -> None:
     """Write the head of the function, now that all of its parameters are known."""
     parameters = [f"ptr noalias %a{k}" for k in range(len(gang.signature.operands) + len(gang.constants))]
     parameters += [f"ptr noalias %r{k}" for k in range(len(gang.signature.results) + 1)]
     f.head = f"i64 @{ENTRY}({', '.join([*parameters, 'i64 %begin', 'i64 %end'])}) nounwind"
 
 
-def _body(whole: Whole, sites: bool, failed: str) -> Body:
+def _body(whole: WholeRegion, sites: bool, failed: str) -> Body:
     def body(gang: Gang, xs: Sequence[Tensor]) -> Sequence[Tensor]:
         found = region_of(gang, whole, xs)
         if sites:
@@ -241,13 +243,13 @@ def _body(whole: Whole, sites: bool, failed: str) -> Body:
     return body
 
 
-def region_of(gang: Gang, whole: Whole, xs: Sequence[Tensor]) -> list[Tensor]:
+def region_of(gang: Gang, whole: WholeRegion, xs: Sequence[Tensor]) -> list[Tensor]:
     """The results of a region in the lanes of a gang."""
     lifetimes = Lifetimes() if whole.has_arrays else None
     return _Control(gang, whole.constants, lifetimes).once(whole.forward, xs, {}, gang.mask)
 
 
-def notice(w: Writer, failed: str, results: Sequence[Tensor], mask: Number | None) -> None:
+def notice(w: LaneWriter, failed: str, results: Sequence[Tensor], mask: LaneValue | None) -> None:
     """Has a row of a mask failed, whose last result is its status?"""
     status = w.spread(results[-1].one())
     wrong = w.instruction("icmp ne", status, w.constant(0, status.dtype), "bool")

@@ -16,7 +16,7 @@ AT_ONCE = 200.0
 
 
 @dataclass(frozen=True)
-class Constants:
+class MachineCodeConstants:
     """`call`: with arrays of JAX. `read`, `read_row`: where lists and objects come with the call. Of each row: numbers
     that are made, multiplications of products, instructions, calls of a recursion, numbers that are returned,
     multiplications of products whose factors each row has for itself (`own_ns`, more than others)."""
@@ -32,8 +32,8 @@ class Constants:
     own_ns: float
 
 
-VALUES = Constants(55.0, 120.0, 0.91, 0.033, 0.058, 0.03, 0.28, 3.8, 1.6)
-DERIVATIVES = Constants(140.0, 140.0, 1.0, 0.26, 0.81, 0.05, 11.0, 0.46, 1.3)
+VALUES = MachineCodeConstants(55.0, 120.0, 0.91, 0.033, 0.058, 0.03, 0.28, 3.8, 1.6)
+DERIVATIVES = MachineCodeConstants(140.0, 140.0, 1.0, 0.26, 0.81, 0.05, 11.0, 0.46, 1.3)
 
 START, OPERATION = 0.07, 1e-4
 """Seconds to compile at least, and for each instruction (medians of the same programs)."""
@@ -41,7 +41,7 @@ MOST_UNROLLED = 1000
 """Instructions from which on loops stay loops."""
 
 
-def cost(work: Work, load: Load, constants: Constants | None = None) -> Cost:
+def cost(work: Work, load: Load, constants: MachineCodeConstants | None = None) -> Cost:
     """What a call costs."""
     of = constants or (DERIVATIVES if load.derives else VALUES)
     row = of.element_ns * work.elements + of.multiplication_ns * work.products + of.operation_ns * work.operations

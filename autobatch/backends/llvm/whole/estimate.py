@@ -8,7 +8,7 @@ from typing import Any
 
 from autobatch.backends.interface import Work
 from autobatch.backends.llvm.lanes.floats import FLOATS
-from autobatch.backends.llvm.whole.region import Whole
+from autobatch.backends.llvm.whole.region import WholeRegion
 from autobatch.ir import jax_compat
 from autobatch.ir.blocks import BlockProgram
 from autobatch.ir.core import Apply, For, If, Instruction, Literal, Operand, Region, While, regions
@@ -21,9 +21,9 @@ TURNS = 16
 """Turns that a loop over structure is taken to have, and calls of a recursion."""
 
 
-def work_of(whole: Whole) -> Work:
+def work_of(whole: WholeRegion) -> Work:
     """What one example costs, as far as that can be told."""
-    cost = _Cost(_computed(whole), TURNS if whole.columns else 1)
+    cost = _WorkCount(_computed(whole), TURNS if whole.columns else 1)
     cost.region(whole.region, 1)
     follow = _recursions(whole)
     own, own_multiplications = _own_products(whole.region, set(whole.region.args[whole.shared :]))
@@ -71,7 +71,7 @@ def _multiplications(ins: Sequence[Type], outs: Sequence[Type], params: Mapping[
     return math.prod(outs[0].shape) * summed
 
 
-def _computed(whole: Whole) -> Collection[Operand]:
+def _computed(whole: WholeRegion) -> Collection[Operand]:
     """What floats of the function decide or compute: of all else the host of XLA knows the value."""
     if whole.module is None:
         return frozenset()
@@ -79,7 +79,7 @@ def _computed(whole: Whole) -> Collection[Operand]:
     return depending_on(whole.module, {v for v in values if _is_float(v.type)})
 
 
-def _recursions(whole: Whole) -> list[bool]:
+def _recursions(whole: WholeRegion) -> list[bool]:
     """The recursions of a function: do floats decide a branch of each?"""
     inside = [i for r in all_regions(whole.region) for i in r.body if isinstance(i, Apply)]
     return [_follows_floats(x) for i in inside for _, x in i.op.params if isinstance(x, BlockProgram)]
@@ -119,7 +119,7 @@ def all_regions(region: Region) -> Iterator[Region]:
             yield from all_regions(inner)
 
 
-class _Cost:
+class _WorkCount:
     """`computed`: the values that the host of XLA does not know. `turns`: of loops that it counts."""
 
     def __init__(self, computed: Collection[Operand], turns: int) -> None:

@@ -51,7 +51,7 @@ DIVISION = 4
 
 def form_gangs(region: Region, shared: int, lanes: int) -> bool:
     """Do the rows of a region form gangs of so many lanes, whose first arguments are shared?"""
-    cost = _Cost()
+    cost = _GangCost()
     first = region.args[:shared]
     cost.region(region, {*first, *shared_inside(region, first)}, _Often())
     return lanes * cost.alone >= cost.gang
@@ -70,7 +70,7 @@ class _Often:
         return _Often(self.row * turns, self.gang * turns * slowest, self.loops + parts)
 
 
-class _Cost:
+class _GangCost:
     """Of a row by itself (`alone`), and of a gang."""
 
     def __init__(self) -> None:

@@ -21,23 +21,23 @@ import numpy as np
 from autobatch.backends.llvm.lanes.chains import versions_of
 from autobatch.backends.llvm.lanes.indexing import PLACES_READ
 from autobatch.backends.llvm.lanes.ops import shape_of
-from autobatch.backends.llvm.lanes.program import MOST_SUMMED, Gang, Operand, Result, Rows, Signature
+from autobatch.backends.llvm.lanes.program import MOST_SUMMED, CodeOperand, CodeSignature, Gang, GangLoop, Result
 from autobatch.backends.llvm.lanes.reverse import Told, pulled_back
 from autobatch.backends.llvm.lanes.tensors import Tensor
 from autobatch.backends.llvm.machine_code import RefusedError
-from autobatch.backends.llvm.text import Function
-from autobatch.backends.llvm.whole.code import Made, completed, direct, notice, refusal, widths
+from autobatch.backends.llvm.text import LlvmFunction
+from autobatch.backends.llvm.whole.code import WholeCode, completed, direct, notice, refusal, widths
 from autobatch.backends.llvm.whole.estimate import all_regions
-from autobatch.backends.llvm.whole.region import Whole
+from autobatch.backends.llvm.whole.region import WholeRegion
 from autobatch.ir.core import Apply, For, Literal, Region, Value, While
 from autobatch.ir.core import Operand as Read
-from autobatch.ir.leaf import Rule
+from autobatch.ir.leaf import DerivativeRule
 from autobatch.ir.ops import own
 from autobatch.ir.rewrite import region_values, with_operands
 from autobatch.ir.types import Array
 
 
-def write_gradient(whole: Whole, sites: bool, output: int, wrt: Sequence[int]) -> Made:
+def write_gradient(whole: WholeRegion, sites: bool, output: int, wrt: Sequence[int]) -> WholeCode:
     """The code of a derivative. UnsupportedError where there is none."""
     try:
         return _written(whole, sites, output, wrt)
@@ -49,8 +49,8 @@ def write_gradient(whole: Whole, sites: bool, output: int, wrt: Sequence[int]) -
 class Derivative:
     """What the code of a derivative computes. `arrays`: its operands before the last one, which the program holds."""
 
-    rule: Rule
-    signature: Signature
+    rule: DerivativeRule
+    signature: CodeSignature
     arrays: tuple[Any, ...]
 
     @property
@@ -71,7 +71,7 @@ class Derivative:
         return pulled_back(gang, self.rule, xs, told, gang.totals)
 
 
-def derivative_of(whole: Whole, sites: bool, output: int, wrt: Sequence[int]) -> Derivative:
+def derivative_of(whole: WholeRegion, sites: bool, output: int, wrt: Sequence[int]) -> Derivative:
     """The derivative of result `output` by the operands `wrt`. `sites`: rows that have failed have none."""
     region, constants = _without_arrays(whole)
     inputs = len(whole.region.args)
@@ -79,41 +79,41 @@ def derivative_of(whole: Whole, sites: bool, output: int, wrt: Sequence[int]) ->
     results = tuple(r.type for r in region.results if isinstance(r.type, Array))
     op = own("masked", region=region, sites=(), **({"cut": True} if sites else {}))
     has = tuple(k == output for k in range(len(results)))
-    rule = Rule(op, types, (None,) * len(types), results, has, tuple(wrt))
+    rule = DerivativeRule(op, types, (None,) * len(types), results, has, tuple(wrt))
     varies = [whole.shared <= k < inputs for k in range(len(types))]
-    operands = [Operand(*shape_of(t), v) for t, v in zip(types, varies, strict=True)]
-    weight = Operand(*shape_of(results[output]), True)
+    operands = [CodeOperand(*shape_of(t), v) for t, v in zip(types, varies, strict=True)]
+    weight = CodeOperand(*shape_of(results[output]), True)
     columns = {k for k, a in enumerate(whole.region.args) if a in whole.columns}
     made = tuple(Result(*shape_of(types[k]), not varies[k], column=k if k in columns else None) for k in wrt)
-    return Derivative(rule, Signature((*operands, weight), made, False), tuple(constants))
+    return Derivative(rule, CodeSignature((*operands, weight), made, False), tuple(constants))
 
 
-def _written(whole: Whole, sites: bool, output: int, wrt: Sequence[int]) -> Made:
+def _written(whole: WholeRegion, sites: bool, output: int, wrt: Sequence[int]) -> WholeCode:
     found = derivative_of(whole, sites, output, wrt)
     refused: RefusedError | None = None
     alone = found.reads_tables or found.changes_arrays
     for width in widths(whole):
         if width > 1 and alone:
             continue  # each lane would have all of a table, or copy its arrays in each turn
-        f = Function("")
+        f = LlvmFunction("")
         gang, failed = direct(f, width, found.signature), f.slot(0)
 
         def body(gang: Gang, xs: Sequence[Tensor], failed: str = failed) -> Sequence[Tensor | None]:
             return found.body(gang, xs, lambda results: notice(gang.w, failed, results, gang.mask) if sites else None)
 
         try:
-            Rows(gang, "%begin", "%end").run(body)
+            GangLoop(gang, "%begin", "%end").run(body)
             f.do(f"ret i64 {f.get(failed)}")
             program = completed(f, gang)
         except RefusedError as error:
             refused = refused or error
             continue
-        return Made(program, found.signature, width, found.arrays)
+        return WholeCode(program, found.signature, width, found.arrays)
     assert refused is not None
     raise refused
 
 
-def _without_arrays(whole: Whole) -> tuple[Region, list[np.ndarray[Any, Any]]]:
+def _without_arrays(whole: WholeRegion) -> tuple[Region, list[np.ndarray[Any, Any]]]:
     """The region with arguments more for the arrays that its literals name."""
     number = 1 + max((v.id for v in region_values(whole.region)), default=-1)
     made: dict[int, Value] = {}

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.lanes.program import Operand, Result
+from autobatch.backends.llvm.lanes.program import CodeOperand, Result
 from autobatch.backends.llvm.lanes.tensors import KEY
-from autobatch.backends.llvm.targets import BY_LEVEL, Target
-from autobatch.backends.llvm.whole.code import ENTRY, Made, write
-from autobatch.backends.llvm.whole.region import Whole
+from autobatch.backends.llvm.targets import BY_LEVEL, ProcessorTarget
+from autobatch.backends.llvm.whole.code import ENTRY, WholeCode, write
+from autobatch.backends.llvm.whole.region import WholeRegion
 from autobatch.backends.llvm.whole.running import words_dtype
 from autobatch.errors import TargetError
 
@@ -39,21 +39,21 @@ C_TYPES = {
 
 
 @dataclass(frozen=True)
-class Object:
+class ObjectFile:
     """`code` is the object file, `header` declares its function; a call needs `scratch` bytes of memory, aligned to 64.
     `width`: rows that it computes at once."""
 
     name: str
-    target: Target
+    target: ProcessorTarget
     code: bytes
     header: str
-    operands: tuple[Operand, ...]
+    operands: tuple[CodeOperand, ...]
     results: tuple[Result, ...]
     scratch: int
     width: int
 
 
-def target_of(level: str) -> Target:
+def target_of(level: str) -> ProcessorTarget:
     """The kind of processor of a level as compilers name them. TargetError for others."""
     if level not in BY_LEVEL:
         raise TargetError(f"target={level!r}: machine code is for {', '.join(map(repr, BY_LEVEL))}")
@@ -61,8 +61,8 @@ def target_of(level: str) -> Target:
 
 
 def object_of(
-    whole: Whole, sites: bool, name: str, target: Target, held: Mapping[int, Any] = MappingProxyType({})
-) -> Object:
+    whole: WholeRegion, sites: bool, name: str, target: ProcessorTarget, held: Mapping[int, Any] = MappingProxyType({})
+) -> ObjectFile:
     """The object file of a whole function, under a name of C's. `held`: operands that are in the object, by number.
     TargetError for a name that is none."""
     if not re.fullmatch(r"[A-Za-z]\w*", name):
@@ -73,7 +73,7 @@ def object_of(
     given = {_named(v.hint, k): made.signature.operands[k] for k, v in enumerate(whole.region.args) if k not in held}
     results, scratch = made.signature.results, max(made.program.scratch, 1)
     header = _header(name, target, given, results, scratch, sites)
-    return Object(name, target, code, header, tuple(given.values()), results, scratch, made.width)
+    return ObjectFile(name, target, code, header, tuple(given.values()), results, scratch, made.width)
 
 
 def _named(hint: str, number: int) -> str:
@@ -81,7 +81,7 @@ def _named(hint: str, number: int) -> str:
     return f"{hint}_{number}" if re.fullmatch(r"[A-Za-z]\w*", hint) else f"operand_{number}"
 
 
-def _text(made: Made, name: str, held: Mapping[int, Any]) -> str:
+def _text(made: WholeCode, name: str, held: Mapping[int, Any]) -> str:
     """The text with a function that hands the program its own arrays."""
     operands, results = made.signature.operands, len(made.signature.results)
     lines = []
@@ -105,8 +105,8 @@ def _text(made: Made, name: str, held: Mapping[int, Any]) -> str:
 
 def _header(
     name: str,
-    target: Target,
-    operands: Mapping[str, Operand],
+    target: ProcessorTarget,
+    operands: Mapping[str, CodeOperand],
     results: Sequence[Result],
     scratch: int,
     sites: bool,

@@ -9,21 +9,21 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import ClassVar
 
-from autobatch.backends.interface import Cost, Declined, Form, Function, Load, Work
-from autobatch.backends.llvm.lanes.refill import Split, asked_in, holds_loop, why
+from autobatch.backends.interface import Cost, Declined, Form, Load, WholeFunction, Work
+from autobatch.backends.llvm.lanes.refill import LoopSplit, asked_in, holds_loop, why
 from autobatch.backends.llvm.whole import costs
-from autobatch.backends.llvm.whole.code import Made, write
+from autobatch.backends.llvm.whole.code import WholeCode, write
 from autobatch.backends.llvm.whole.estimate import work_of
 from autobatch.backends.llvm.whole.gradient import write_gradient
-from autobatch.backends.llvm.whole.region import Whole, whole_function
-from autobatch.backends.llvm.whole.running import Executable
+from autobatch.backends.llvm.whole.region import WholeRegion, whole_function
+from autobatch.backends.llvm.whole.running import MachineCode
 from autobatch.data.schema import ColumnInput, WordInput
 from autobatch.errors import UnsupportedError
 
 logger = logging.getLogger("autobatch")
 
 
-class WholeProgram(Executable):
+class WholeProgram(MachineCode):
     """The entry of a module. `sites`: its last result says what an example has failed with. `inputs`: what its last
     shared inputs are, those that come with the examples. `made` and `kept`: the program as an earlier process has left
     it; LookupError where its code is gone. The module is lowered again then when something else than a call asks for
@@ -33,20 +33,20 @@ class WholeProgram(Executable):
 
     def __init__(
         self,
-        whole: Callable[[], Whole],
+        whole: Callable[[], WholeRegion],
         sites: bool,
         inputs: Sequence[ColumnInput | WordInput] = (),
-        made: Made | None = None,
+        made: WholeCode | None = None,
         kept: str = "",
     ) -> None:
         self._whole, self.sites, self.inputs = whole, sites, tuple(inputs)
         super().__init__(made or write(self.whole, sites), kept)
-        self.gradients: dict[tuple[int, tuple[int, ...]], Executable | None] = {}
+        self.gradients: dict[tuple[int, tuple[int, ...]], MachineCode | None] = {}
         self._refused: UnsupportedError | None = None
         self._lock = threading.Lock()
 
     @cached_property
-    def whole(self) -> Whole:
+    def whole(self) -> WholeRegion:
         """The region that is computed."""
         return self._whole()
 
@@ -66,7 +66,7 @@ class WholeProgram(Executable):
         return super().text or self._again.program.text
 
     @cached_property
-    def _again(self) -> Made:
+    def _again(self) -> WholeCode:
         return write(self.whole, self.sites)
 
     @property
@@ -76,7 +76,7 @@ class WholeProgram(Executable):
         shared = region.args[: self.whole.shared]
         if self.width == 1 or not holds_loop(region):
             return None
-        refills = Split.of(region, shared, asked) is not None
+        refills = LoopSplit.of(region, shared, asked) is not None
         done = "a row that is done makes room for the next" if refills else "each until its last one is done"
         return f"{done}: {why(region, shared, asked)}"
 
@@ -85,13 +85,13 @@ class WholeProgram(Executable):
         found, self._refused = self._refused, None
         return found
 
-    def gradient(self, output: int, wrt: tuple[int, ...]) -> Executable | None:
+    def gradient(self, output: int, wrt: tuple[int, ...]) -> MachineCode | None:
         """The derivative of result `output`, each row weighted by an operand more, by the operands `wrt`: of what
         varies row by row, of what is shared summed over rows. None where there is no machine code for it."""
         with self._lock:
             if (output, wrt) not in self.gradients:
                 try:
-                    made = Executable(write_gradient(self.whole, self.sites, output, wrt))
+                    made = MachineCode(write_gradient(self.whole, self.sites, output, wrt))
                 except UnsupportedError as error:
                     logger.info("a derivative by XLA: %s", error)
                     made, self._refused = None, error
@@ -105,7 +105,7 @@ class Llvm:
     name: ClassVar[str] = "llvm"
     form: ClassVar[Form] = "function"
 
-    def accepts(self, source: Function) -> Whole | Declined:
+    def accepts(self, source: WholeFunction) -> WholeRegion | Declined:
         """The region of the entry, where it holds arithmetic on numbers and small arrays alone."""
         try:
             return whole_function(source)
@@ -116,10 +116,10 @@ class Llvm:
         """See `costs.py`."""
         return costs.cost(work, load)
 
-    def compile(self, taken: Whole) -> WholeProgram:
+    def compile(self, taken: WholeRegion) -> WholeProgram:
         """The machine code."""
         return WholeProgram(lambda: taken, taken.fails, taken.inputs)
 
-    def restored(self, whole: Callable[[], Whole], fails: bool, made: Made, kept: str) -> WholeProgram:
+    def restored(self, whole: Callable[[], WholeRegion], fails: bool, made: WholeCode, kept: str) -> WholeProgram:
         """Code that an earlier process has left. LookupError where it is gone."""
         return WholeProgram(whole, fails, (), made, kept)

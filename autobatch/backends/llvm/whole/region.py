@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from autobatch.backends.interface import Function
+from autobatch.backends.interface import WholeFunction
 from autobatch.backends.llvm.lanes.melding import parts
 from autobatch.backends.llvm.lanes.tensors import SMALL
 from autobatch.data.schema import ColumnInput, WordInput
@@ -35,7 +35,7 @@ WIDEST = 1 << 15
 
 
 @dataclass(frozen=True)
-class Whole:
+class WholeRegion:
     """`region` takes the shared inputs of the module, then the batched ones. `constants`: arrays that its literals
     name. `columns`: those of the shared inputs that hold what each example has for itself."""
 
@@ -82,7 +82,7 @@ class Whole:
         return reads and parts(program.structured)
 
 
-def whole_function(source: Function) -> Whole:
+def whole_function(source: WholeFunction) -> WholeRegion:
     """The region of a module's entry. UnsupportedError where it holds what is no arithmetic on numbers and small
     arrays: the operation, its line, and what to do."""
     module, inputs = source.module, tuple(source.inputs)
@@ -111,7 +111,7 @@ def whole_function(source: Function) -> Whole:
     last = module.shared[len(module.shared) - len(inputs) :]
     named = list(zip(last, inputs, strict=True))
     columns = frozenset(v for v, x in named if isinstance(x, ColumnInput))
-    return Whole(region, len(module.shared), module.constants, columns, module, inputs, source.fails)
+    return WholeRegion(region, len(module.shared), module.constants, columns, module, inputs, source.fails)
 
 
 def _check_type(type: Type, span: Span, what: str, of_all: bool = False) -> None:

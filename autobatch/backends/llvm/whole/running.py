@@ -19,16 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.backends.interface import Place
+from autobatch.backends.interface import Placement
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.checked import allow, checked, instrumented, is_checking
 from autobatch.backends.llvm.interrupts import HEADER
-from autobatch.backends.llvm.lanes.program import Operand, Result
+from autobatch.backends.llvm.lanes.program import CodeOperand, Result
 from autobatch.backends.llvm.lanes.tensors import KEY
 from autobatch.backends.llvm.link import Code
 from autobatch.backends.llvm.machine_code import UnavailableError
 from autobatch.backends.llvm.outside import library
-from autobatch.backends.llvm.whole.code import ENTRY, Made, unavailable
+from autobatch.backends.llvm.whole.code import ENTRY, WholeCode, unavailable
 from autobatch.data.addresses import address
 from autobatch.errors import BatchError
 
@@ -64,10 +64,10 @@ NEVER = np.zeros(1, np.int32)
 _NEVER = address(NEVER)
 
 
-class Executable:
+class MachineCode:
     """The code of a whole function. Any number of threads may call it."""
 
-    def __init__(self, made: Made, kept: str = "") -> None:
+    def __init__(self, made: WholeCode, kept: str = "") -> None:
         """`kept`: what the code is called that an earlier process has left; `made` has no text then. LookupError where
         it is gone."""
         self.operands, self.results = made.signature.operands, made.signature.results
@@ -92,8 +92,8 @@ class Executable:
         if code is None:
             raise LookupError(f"the code {kept} is gone")
         self.checks = is_checking()
-        self.reads = [Form.of(x) for x in self.operands]
-        self.writes = [Form.of(x) for x in self.results]
+        self.reads = [ArrayForm.of(x) for x in self.operands]
+        self.writes = [ArrayForm.of(x) for x in self.results]
         self.sums = [k for k, x in enumerate(self.writes) if x.summed]
         self.of_columns = [(k, x.column) for k, x in enumerate(self.results) if x.column is not None]
         self.seldom = any(x.seldom for x in self.results)
@@ -116,7 +116,7 @@ class Executable:
         given = [as_read(x, form, rows) for x, form in zip(whole, self.reads, strict=True)]
         parts = max(1, -(-rows // CHUNK))
 
-        def memory(result: Result, form: Form) -> Any:
+        def memory(result: Result, form: ArrayForm) -> Any:
             if result.seldom:
                 return zeros.take(rows)
             if result.column is not None:
@@ -140,7 +140,7 @@ class Executable:
             for r, form in zip(self.results, self.writes, strict=True)
         ]
 
-    def run(self, operands: Sequence[Any], rows: int, place: Place) -> tuple[list[Any], bool]:
+    def run(self, operands: Sequence[Any], rows: int, place: Placement) -> tuple[list[Any], bool]:
         """See `interface.FunctionCode`."""
         return self(operands, rows, place.threads)
 
@@ -292,23 +292,23 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=pool.cache_clear)  # threads do not live on in a child
 
 
-def words_dtype(x: Operand | Result) -> np.dtype[Any]:
+def words_dtype(x: CodeOperand | Result) -> np.dtype[Any]:
     return np.dtype("uint32" if x.dtype == KEY else x.dtype)
 
 
-def words_shape(x: Operand | Result) -> tuple[int, ...]:
+def words_shape(x: CodeOperand | Result) -> tuple[int, ...]:
     """Of one row: a random key is two words."""
     return (*x.shape, 2) if x.dtype == KEY else x.shape
 
 
-def fits(x: Any, operand: Operand, rows: int) -> bool:
+def fits(x: Any, operand: CodeOperand, rows: int) -> bool:
     """Is it an array of NumPy of the shape that the code reads?"""
     shape = words_shape(operand)
     return type(x) is np.ndarray and x.shape == ((rows, *shape) if operand.varies else shape)
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ArrayForm:
     """The arrays that are an operand, or a result: `shape` is that of one row where they vary, or are summed: then
     there is one for each chunk of rows. (Not of a column: the rows of a call share nothing of it.)"""
 
@@ -319,14 +319,14 @@ class Form:
     summed: bool
 
     @classmethod
-    def of(cls, x: Operand | Result) -> Form:
+    def of(cls, x: CodeOperand | Result) -> ArrayForm:
         kind = words_dtype(x), words_shape(x)
-        if isinstance(x, Operand):
+        if isinstance(x, CodeOperand):
             return cls(*kind, x.varies, x.is_column, False)
         return cls(*kind, True, x.column is not None, x.summed and x.column is None)
 
 
-def as_read(x: Any, form: Form, rows: int) -> Any:
+def as_read(x: Any, form: ArrayForm, rows: int) -> Any:
     """An array as the code reads it: itself, where it is that already, else a copy."""
     dtype, shape = form.dtype, form.shape
     whole = (rows, *shape) if form.varies else shape

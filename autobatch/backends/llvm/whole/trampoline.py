@@ -22,9 +22,9 @@ import numpy as np
 
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.interrupts import HEADER, STOPPED
-from autobatch.backends.llvm.lanes.program import Operand, Result
-from autobatch.backends.llvm.text import Function
-from autobatch.backends.llvm.whole.running import Executable, words_dtype, words_shape
+from autobatch.backends.llvm.lanes.program import CodeOperand, Result
+from autobatch.backends.llvm.text import LlvmFunction
+from autobatch.backends.llvm.whole.running import MachineCode, words_dtype, words_shape
 
 TYPE, DATA, AXES, DIMENSIONS, DESCRIPTOR, FLAGS = 8, 16, 24, 32, 56, 64
 """Where the fields of an array lie, in bytes."""
@@ -39,7 +39,7 @@ CLASS, NONE, TRUE, FALSE, RELEASE, ACQUIRE, RUN, FIRST = range(8)
 """What stands in the table of addresses; behind it the constants of the program, then a descriptor of each array."""
 
 
-class _Method(ctypes.Structure):
+class _TrampolineMethod(ctypes.Structure):
     """`PyMethodDef`."""
 
     _fields_ = [("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int),
@@ -50,7 +50,7 @@ FASTCALL = 0x80
 _kept: list[Any] = []
 
 
-def trampoline(executable: Executable) -> Callable[..., bool | None] | None:
+def trampoline(executable: MachineCode) -> Callable[..., bool | None] | None:
     """A function of the operands, then of arrays for the results. None where Python or NumPy are none that this knows,
     or the program is none for it."""
     if not _is_known() or executable.scratch > ROOM or not any(x.varies for x in executable.operands):
@@ -62,10 +62,10 @@ def trampoline(executable: Executable) -> Callable[..., bool | None] | None:
     addresses = [id(np.ndarray), id(None), id(True), id(False)]
     addresses += [_address(api.PyEval_SaveThread), _address(api.PyEval_RestoreThread), executable.address]
     addresses += [x.ctypes.data for x in executable.constants]
-    arrays: list[Operand | Result] = [*executable.operands, *executable.results]
+    arrays: list[CodeOperand | Result] = [*executable.operands, *executable.results]
     descriptors = [words_dtype(x) for x in arrays]
     table = np.array([*addresses, *map(id, descriptors)], np.int64)
-    method = _Method(b"call", code.functions["call"], FASTCALL, None)
+    method = _TrampolineMethod(b"call", code.functions["call"], FASTCALL, None)
     api.PyCFunction_NewEx.restype = ctypes.py_object
     api.PyCFunction_NewEx.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
     made: Callable[..., bool | None] = api.PyCFunction_NewEx(ctypes.byref(method), table, None)
@@ -101,12 +101,12 @@ def _is_known() -> bool:
     )
 
 
-def _text(executable: Executable) -> str:
+def _text(executable: MachineCode) -> str:
     """`PyObject *call(PyObject *self, PyObject *const *arguments, Py_ssize_t count)`; `self` is the table, an array."""
-    f = Function("ptr @call(ptr %self, ptr %arguments, i64 %count) nounwind")
+    f = LlvmFunction("ptr @call(ptr %self, ptr %arguments, i64 %count) nounwind")
     table = f.load("ptr", "%self", DATA)
     operands, results = executable.operands, executable.results
-    arrays: list[Operand | Result] = [*operands, *results]
+    arrays: list[CodeOperand | Result] = [*operands, *results]
 
     def entry(number: int) -> str:
         return f.load("ptr", table, 8 * number)
@@ -127,7 +127,7 @@ def _text(executable: Executable) -> str:
         flags = f.let(f"and i32 {f.load('i32', x, FLAGS, 4)}, {wanted}")
         require(f.let(f"icmp eq i32 {flags}, {wanted}"))
         shape = words_shape(of)
-        varies = not isinstance(of, Operand) or of.varies
+        varies = not isinstance(of, CodeOperand) or of.varies
         require(f.let(f"icmp eq i32 {f.load('i32', x, AXES, 4)}, {varies + len(shape)}"))
         dimensions = f.load("ptr", x, DIMENSIONS)
         if varies:
@@ -157,13 +157,13 @@ def _text(executable: Executable) -> str:
     return str(f)
 
 
-def _give(f: Function, x: str) -> None:
+def _give(f: LlvmFunction, x: str) -> None:
     """Return an object, of which the caller has one reference then; those that live for ever count none."""
     if sys.version_info < (3, 12):
         f.do(f"store i64 {f.add(f.load('i64', x), 1)}, ptr {x}")
     f.do(f"ret ptr {x}")
 
 
-def arrays_for(executable: Executable) -> Sequence[tuple[tuple[int, ...], np.dtype[Any]]]:
+def arrays_for(executable: MachineCode) -> Sequence[tuple[tuple[int, ...], np.dtype[Any]]]:
     """Of one row of each result: shape and dtype."""
     return [(words_shape(r), words_dtype(r)) for r in executable.results]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from autobatch.backends.llvm.functions import COSTLY
 from autobatch.ir.system import Compute, Equation, Variable, reads, results
 from autobatch.passes.schedule.contractions import row_product
-from autobatch.passes.schedule.fission import Order, Recurrence, Schedule, Stage, Task
+from autobatch.passes.schedule.fission import Recurrence, RowOrder, Schedule, ScheduleStage, Task
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ def before_loops(schedule: Schedule, lookups: Collection[Variable]) -> dict[int,
     makers: dict[Variable, tuple[int, Equation]] = {}
     readers: dict[Variable, list[Equation]] = {}
     for at, step in enumerate(schedule.steps):
-        for equation in (e for t in ([step] if isinstance(step, Stage) else step.tasks) for e in t.equations):
+        for equation in (e for t in ([step] if isinstance(step, ScheduleStage) else step.tasks) for e in t.equations):
             order[id(equation)], step_of[id(equation)] = len(order), at
             for x in reads(equation):
                 readers.setdefault(x, []).append(equation)
-            if isinstance(step, Stage):
+            if isinstance(step, ScheduleStage):
                 makers.update((r, (at, equation)) for r in results(equation))
     found: dict[int, Before] = {}
     taken: set[int] = set()
@@ -85,8 +85,8 @@ def _that_wait(chosen: Mapping[int, Equation], readers: Mapping[Variable, list[E
 
 def _behind(
     roots: list[Variable],
-    home: Order,
-    homes: Mapping[Variable, Order],
+    home: RowOrder,
+    homes: Mapping[Variable, RowOrder],
     makers: Mapping[Variable, tuple[int, Equation]],
     lookups: Collection[Variable],
     before: int,

@@ -10,11 +10,21 @@ from collections.abc import Callable
 from functools import partial
 
 from autobatch.backends.llvm.ffi import buffer, data, handler
-from autobatch.backends.llvm.functions import FUNCTIONS, REDUCTIONS, Vectors, declarations, integer_pow
-from autobatch.backends.llvm.text import Function, lanes_below
-from autobatch.backends.xla.native.tasks import Form, Memory, ProductStep, Rows, RowsStep, Run, Table, TaskForm, Tile
-from autobatch.backends.xla.native.values import Loop, Node
-from autobatch.backends.xla.products.kernel import Kernel, masked_load
+from autobatch.backends.llvm.functions import FUNCTIONS, REDUCTIONS, VectorWriter, declarations, integer_pow
+from autobatch.backends.llvm.text import LlvmFunction, lanes_below
+from autobatch.backends.xla.native.tasks import (
+    ArgumentRows,
+    EntryRun,
+    IntegerTable,
+    Memory,
+    ProductStep,
+    RecurrenceForm,
+    RowsStep,
+    TaskForm,
+    Tile,
+)
+from autobatch.backends.xla.native.values import ValueLoop, ValueNode
+from autobatch.backends.xla.products.kernel import ProductKernel, masked_load
 from autobatch.ir.system import Variable
 
 OF_PRODUCTS = """declare void @gather(ptr, ptr, i64, i64, i64, i64, ptr)
@@ -32,7 +42,7 @@ COMBINE = {
 from the first element on."""
 
 
-def module(form: Form) -> str:
+def module(form: RecurrenceForm) -> str:
     """The text of a recurrence."""
     kernel = form.kernel
     parts = [kernel.intrinsics(), declarations(kernel.vector, kernel.suffix), OF_PRODUCTS]
@@ -50,7 +60,7 @@ def module(form: Form) -> str:
 class _Scope:
     """Arguments, results and numbers of the call, read once in a function."""
 
-    def __init__(self, form: Form, f: Function) -> None:
+    def __init__(self, form: RecurrenceForm, f: LlvmFunction) -> None:
         self.form, self.f = form, f
         self.held: dict[tuple[str, int], str] = {}
 
@@ -67,7 +77,7 @@ class _Scope:
         meta = self.argument(self.form.meta_argument)
         return self._once("meta", number, lambda: integer(self.f, meta, number))
 
-    def table(self, table: Table) -> str:
+    def table(self, table: IntegerTable) -> str:
         """The address of its first integer."""
         if table.begin is None:
             return self.argument(table.argument)
@@ -80,7 +90,7 @@ class _Scope:
         return self.held[kind, number]
 
 
-def integer(f: Function, array: str, index: str | int) -> str:
+def integer(f: LlvmFunction, array: str, index: str | int) -> str:
     """An entry of an array of int32, as i64."""
     at = f.at(array, index * 4) if isinstance(index, int) else f.at(array, f.mul(index, 4))
     return f.let(f"sext i32 {f.load('i32', at, align=4)} to i64")
@@ -89,7 +99,7 @@ def integer(f: Function, array: str, index: str | int) -> str:
 # ---- levels and tiles
 
 
-def _levels(form: Form, f: Function, arguments: str, number: str, results: str) -> None:
+def _levels(form: RecurrenceForm, f: LlvmFunction, arguments: str, number: str, results: str) -> None:
     integers = data(f, buffer(f, arguments, form.integers))
     meta = data(f, buffer(f, arguments, form.meta_argument))
     for result, argument, place, length in form.parts:
@@ -112,8 +122,8 @@ def _levels(form: Form, f: Function, arguments: str, number: str, results: str) 
             f.do(f"call void @task_{t}(ptr {arguments}, ptr {results}, i64 {f.get(begin)}, i64 {end})")
 
 
-def _copy(kernel: Kernel) -> Function:
-    f = Function("internal void @copy(ptr %from, ptr %to, i64 %length) noinline nounwind")
+def _copy(kernel: ProductKernel) -> LlvmFunction:
+    f = LlvmFunction("internal void @copy(ptr %from, ptr %to, i64 %length) noinline nounwind")
     with f.loop(0, "%length", kernel.lanes) as at:
         mask = lanes_below(f, kernel.lanes, f.sub("%length", at))
         place = f.mul(at, kernel.bytes)
@@ -124,9 +134,11 @@ def _copy(kernel: Kernel) -> Function:
     return f
 
 
-def _task(form: Form, task: TaskForm, number: int) -> Function:
+def _task(form: RecurrenceForm, task: TaskForm, number: int) -> LlvmFunction:
     """Rows begin:end of a task."""
-    f = Function(f"internal void @task_{number}(ptr %arguments, ptr %results, i64 %begin, i64 %end) noinline nounwind")
+    f = LlvmFunction(
+        f"internal void @task_{number}(ptr %arguments, ptr %results, i64 %begin, i64 %end) noinline nounwind"
+    )
     scope = _Scope(form, f)
     for step in task.steps:  # what a loop reads must be there before it
         if isinstance(step, ProductStep):
@@ -142,11 +154,11 @@ def _task(form: Form, task: TaskForm, number: int) -> Function:
     return f
 
 
-def _product_operands(form: Form, scope: _Scope, step: ProductStep) -> None:
+def _product_operands(form: RecurrenceForm, scope: _Scope, step: ProductStep) -> None:
     scope.scratch(0)
     scope.argument(step.panels)
     for memory in (*step.sources, step.out):
-        if isinstance(memory, Rows):
+        if isinstance(memory, ArgumentRows):
             scope.result(memory.argument) if memory.made else scope.argument(memory.argument)
             if memory.base is not None:
                 scope.meta(memory.base)
@@ -154,7 +166,7 @@ def _product_operands(form: Form, scope: _Scope, step: ProductStep) -> None:
                 scope.table(memory.index)
 
 
-def _product(form: Form, scope: _Scope, step: ProductStep, start: str, rows: str) -> None:
+def _product(form: RecurrenceForm, scope: _Scope, step: ProductStep, start: str, rows: str) -> None:
     """Gather the rows of a tile in blocks, then all of the matrix."""
     f, kernel = scope.f, form.kernel
     room = -(-step.contracted // kernel.chunk) * kernel.chunk
@@ -167,7 +179,7 @@ def _product(form: Form, scope: _Scope, step: ProductStep, start: str, rows: str
         for source in step.sources:
             x, index = _base_address(form, scope, source), "null"
             at = first if isinstance(source, Tile) else f.add(start, first)
-            if isinstance(source, Rows) and source.index is not None:
+            if isinstance(source, ArgumentRows) and source.index is not None:
                 index = f.at(scope.table(source.index), f.mul(at, 4))
             f.do(
                 f"call void @gather(ptr {x}, ptr {index}, i64 {at}, i64 {here}, i64 {source.size}, i64 {offset}, "
@@ -175,7 +187,7 @@ def _product(form: Form, scope: _Scope, step: ProductStep, start: str, rows: str
             )
             offset += source.size
     out = _base_address(form, scope, step.out)
-    if isinstance(step.out, Rows):
+    if isinstance(step.out, ArgumentRows):
         out = f.at(out, f.mul(start, step.out.size * kernel.bytes))
     f.do(
         f"call void @panels(ptr {blocks}, i64 {rows}, i64 {block}, i64 {room}, ptr {scope.argument(step.panels)}, "
@@ -183,7 +195,7 @@ def _product(form: Form, scope: _Scope, step: ProductStep, start: str, rows: str
     )
 
 
-def _base_address(form: Form, scope: _Scope, memory: Memory) -> str:
+def _base_address(form: RecurrenceForm, scope: _Scope, memory: Memory) -> str:
     """The address of row 0."""
     if isinstance(memory, Tile):
         return scope.scratch(memory.begin)
@@ -199,19 +211,19 @@ def _base_address(form: Form, scope: _Scope, memory: Memory) -> str:
 class _Rows:
     """A phase of a task: all loops of one row after another."""
 
-    def __init__(self, form: Form, task: TaskForm, step: RowsStep, name: str) -> None:
+    def __init__(self, form: RecurrenceForm, task: TaskForm, step: RowsStep, name: str) -> None:
         self.form, self.task, self.step, self.kernel = form, task, step, form.kernel
-        self.f = Function(
+        self.f = LlvmFunction(
             f"internal void @{name}(ptr %arguments, ptr %results, i64 %start, i64 %rows) noinline nounwind"
         )
-        self.v = Vectors(self.f, self.kernel.scalar, self.kernel.lanes)
+        self.v = VectorWriter(self.f, self.kernel.scalar, self.kernel.lanes)
         self.scope = _Scope(form, self.f)
         self.bases: dict[Memory, str] = {}
         self.read: dict[Variable | int, str] = {}
         self.shared: dict[Variable | int, str] = {}
         self.zero = ""
 
-    def function(self) -> Function:
+    def function(self) -> LlvmFunction:
         f, values = self.f, self.step.values
         nodes = values.reached(w.node for loop in values.loops for w in loop.writes)
         loaded = list(dict.fromkeys(n.source for k in nodes if (n := values.nodes[k]).name in ("load", "splat")))
@@ -250,7 +262,7 @@ class _Rows:
     def prepare(self, memory: Memory) -> None:
         if memory not in self.bases:
             self.bases[memory] = _base_address(self.form, self.scope, memory)
-            if isinstance(memory, Rows) and memory.index is not None:
+            if isinstance(memory, ArgumentRows) and memory.index is not None:
                 self.scope.table(memory.index)
 
     def address(self, memory: Memory, row: str, number: str) -> str:
@@ -262,14 +274,14 @@ class _Rows:
             return f.at(self.bases[memory], f.mul(number, bytes))
         return self.entry(memory, integer(f, self.scope.table(memory.index), number))
 
-    def entry(self, memory: Rows, at: str) -> str:
+    def entry(self, memory: ArgumentRows, at: str) -> str:
         f = self.f
         found = f.at(self.bases[memory], f.mul(at, memory.size * self.kernel.bytes))
         if not memory.misses:
             return found
         return f.let(f"select i1 {f.let(f'icmp slt i64 {at}, 0')}, ptr {self.zero}, ptr {found}")
 
-    def add_up(self, run: Run, tile: Tile, row: str, number: str) -> None:
+    def add_up(self, run: EntryRun, tile: Tile, row: str, number: str) -> None:
         """Combine the entries of a run in the memory of the tile."""
         f, kernel = self.f, self.kernel
         first = integer(f, self.scope.table(run.first), number)
@@ -317,7 +329,7 @@ class _Rows:
 
     # ---- numbers
 
-    def loop(self, loop: Loop) -> None:
+    def loop(self, loop: ValueLoop) -> None:
         """Whole vectors, then what is left of the row."""
         f, lanes = self.f, self.kernel.lanes
         whole = loop.length // lanes * lanes
@@ -337,7 +349,7 @@ class _Rows:
         self.f.do(f"store {self.kernel.vector} {self.v.constant(REDUCTIONS[reduction][1])}, ptr {slot}")
         return slot
 
-    def body(self, loop: Loop, at: str, mask: str | None, totals: dict[int, str]) -> None:
+    def body(self, loop: ValueLoop, at: str, mask: str | None, totals: dict[int, str]) -> None:
         """One vector of each write: all is computed before anything is stored, so that loads need not wait."""
         values, found = self.step.values, dict[int, str]()
         for number in values.reached(w.node for w in loop.writes):
@@ -353,7 +365,7 @@ class _Rows:
             held = self.f.let(f"load {self.kernel.vector}, ptr {totals[k]}")
             self.f.do(f"store {self.kernel.vector} {self.combine(instruction, held, x)}, ptr {totals[k]}")
 
-    def node(self, node: Node, found: dict[int, str], at: str, mask: str | None) -> str:
+    def node(self, node: ValueNode, found: dict[int, str], at: str, mask: str | None) -> str:
         f, kernel, v = self.f, self.kernel, self.v
         args = [found[a] for a in node.args]
         match node.name:

@@ -11,7 +11,7 @@ from autobatch.backends.xla.products import build
 from autobatch.backends.xla.products.choice import LARGEST, MANY, available_cores
 from autobatch.ir import jax_compat
 from autobatch.ir.system import Compute, Equation, results
-from autobatch.passes.schedule.contractions import Product, row_product
+from autobatch.passes.schedule.contractions import RowProduct, row_product
 from autobatch.passes.schedule.fission import Recurrence, Schedule
 
 DTYPE = "float32"
@@ -41,7 +41,7 @@ def _check(equation: Equation, rows: int) -> None:
         raise RefusedError("rows of other numbers")
 
 
-def check_product(product: Product, rows: int) -> None:
+def check_product(product: RowProduct, rows: int) -> None:
     """RefusedError where a product is none for the kernel, or where XLA's is as fast, of so many rows at once."""
     types = (product.row.type, product.weight.type, product.equation.results[0].type)
     if {str(jax_compat.device_dtype(t)) for t in types} != {DTYPE}:

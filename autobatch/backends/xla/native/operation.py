@@ -12,14 +12,14 @@ import numpy as np
 from autobatch.backends.llvm.machine_code import RefusedError, UnavailableError
 from autobatch.backends.xla.native.code import module
 from autobatch.backends.xla.native.eligible import DTYPE
-from autobatch.backends.xla.native.tasks import Form
+from autobatch.backends.xla.native.tasks import RecurrenceForm
 from autobatch.backends.xla.products import build
-from autobatch.backends.xla.products.choice import Choice
+from autobatch.backends.xla.products.choice import ProductChoice
 from autobatch.backends.xla.products.operation import Matrix
 from autobatch.ir import jax_compat
 from autobatch.ir.system import Variable
 from autobatch.options import OptionError
-from autobatch.passes.schedule.contractions import Product
+from autobatch.passes.schedule.contractions import RowProduct
 
 if TYPE_CHECKING:
     from autobatch.backends.xla.loops import LevelLoop
@@ -72,17 +72,17 @@ def _by_xla(loop: LevelLoop, env: dict[Variable, Any], tables: dict[str, Any]) -
     return [found[k] for k in range(len(loop.buffers))]
 
 
-def _prepared(loop: LevelLoop) -> tuple[Form, str]:
+def _prepared(loop: LevelLoop) -> tuple[RecurrenceForm, str]:
     if loop.e.loops == "xla" or (loop.e.loops == "auto" and loop.e.products == "xla"):
         raise RefusedError("asked for")
     if {str(b.dtype) for b in loop.buffers} != {DTYPE}:
         raise RefusedError(f"it is for {DTYPE} alone")
     kernel, packing = build.registered(DTYPE), build.registered(DTYPE, "pack")
 
-    def matrix(product: Product) -> Matrix:
-        found = loop.products.matrices.pack(product, Choice(kernel, "in a level loop", packing))
+    def matrix(product: RowProduct) -> Matrix:
+        found = loop.products.matrices.pack(product, ProductChoice(kernel, "in a level loop", packing))
         assert found is not None
         return found
 
-    form = Form(loop, kernel.kernel, matrix)
+    form = RecurrenceForm(loop, kernel.kernel, matrix)
     return form, build.registered_code("levels", module(form), DTYPE)

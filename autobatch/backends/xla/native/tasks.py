@@ -19,12 +19,12 @@ import jax.numpy as jnp
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.xla.native.eligible import check_product
 from autobatch.backends.xla.native.values import SAME, Values, check, size
-from autobatch.backends.xla.products.kernel import Kernel
+from autobatch.backends.xla.products.kernel import ProductKernel
 from autobatch.backends.xla.products.operation import SCRATCH, TILE
 from autobatch.data.tables import window_widths
 from autobatch.ir import core
 from autobatch.ir.system import Collect, Compute, Equation, Fold, Follow, Gather, Variable, reads, results
-from autobatch.passes.schedule.contractions import Product, row_product
+from autobatch.passes.schedule.contractions import RowProduct, row_product
 from autobatch.passes.schedule.fission import Task
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ ROOM = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Table:
+class IntegerTable:
     """Integers: a part of the array of all tables, from `meta[begin]` on, or a whole argument."""
 
     begin: int | None = None
@@ -44,26 +44,26 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Rows:
+class ArgumentRows:
     """Rows of an argument. Row r is row `meta[base]` + r of it, or + i where `index` has i at r; zeros where `misses`
     and i is negative."""
 
     argument: int
     size: int
     base: int | None = None
-    index: Table | None = None
+    index: IntegerTable | None = None
     misses: bool = False
     made: bool = False
     """Is it a result of the call, the buffer of that number, and no argument?"""
 
 
 @dataclass(frozen=True)
-class Run:
+class EntryRun:
     """Each row combines entries of `rows.index`: from `first` at r on to the next one's, or `count` at r many."""
 
-    rows: Rows
-    first: Table
-    count: Table | None
+    rows: ArgumentRows
+    first: IntegerTable
+    count: IntegerTable | None
     kind: str
     factors: int | None = None
     """The argument whose row at an entry it is multiplied by; a factor of zero stands for an entry that is not read."""
@@ -77,7 +77,7 @@ class Tile:
     size: int
 
 
-Memory = Rows | Tile
+Memory = ArgumentRows | Tile
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class ProductStep:
 class RowsStep:
     """A phase: runs that are added up first, then the loops of `values`."""
 
-    runs: list[tuple[Run, Tile]]
+    runs: list[tuple[EntryRun, Tile]]
     values: Values
 
 
@@ -112,10 +112,10 @@ class TaskForm:
     """Arguments that all rows share: variables, and constants by their number."""
 
 
-class Form:
+class RecurrenceForm:
     """A recurrence as the kernel runs it; RefusedError where it cannot. `arguments`: what it reads."""
 
-    def __init__(self, loop: LevelLoop, kernel: Kernel, matrix: Any) -> None:
+    def __init__(self, loop: LevelLoop, kernel: ProductKernel, matrix: Any) -> None:
         """`matrix`: packs the matrix of a product."""
         self.loop, self.kernel, self.matrix = loop, kernel, matrix
         self.reverse = loop.recurrence.reverse
@@ -179,29 +179,29 @@ class Form:
         self.scratch += _up(numbers, self.kernel.chunk)
         return begin
 
-    def _table(self, name: str) -> Table:
+    def _table(self, name: str) -> IntegerTable:
         """A table by its name."""
         if name in self.loop.e.places:
-            return Table(self._meta(("table", name), self.loop.e.places[name][0]))
-        return Table(None, self._argument(("table", name), self.loop.e.table(name)))
+            return IntegerTable(self._meta(("table", name), self.loop.e.places[name][0]))
+        return IntegerTable(None, self._argument(("table", name), self.loop.e.table(name)))
 
     # ---- memory
 
-    def _buffer(self, x: Variable, index: Table | None = None) -> Rows:
+    def _buffer(self, x: Variable, index: IntegerTable | None = None) -> ArgumentRows:
         buffer, at = self.loop.place[x]
-        return Rows(buffer, size(x), self._meta(("place", x), at), index, made=True)
+        return ArgumentRows(buffer, size(x), self._meta(("place", x), at), index, made=True)
 
-    def _source(self, equation: Gather | Fold | Collect | Follow) -> Rows:
+    def _source(self, equation: Gather | Fold | Collect | Follow) -> ArgumentRows:
         """What an equation reads rows of."""
         numbers = size(equation.result)
         inside = next((s for s in equation.sources if s in self.loop.made), None)
         if inside is not None:
-            return Rows(self.loop.place[inside][0], numbers, made=True)
+            return ArgumentRows(self.loop.place[inside][0], numbers, made=True)
         assert isinstance(equation, Gather | Fold)
         whole = self._check_array(self.loop.joined[equation.table])
-        return Rows(self._argument(("joined", equation.table), whole), numbers)
+        return ArgumentRows(self._argument(("joined", equation.table), whole), numbers)
 
-    def _read(self, equation: Gather | Fold | Collect | Follow, order: int) -> Rows | Run:
+    def _read(self, equation: Gather | Fold | Collect | Follow, order: int) -> ArgumentRows | EntryRun:
         """What an equation reads that reads other rows."""
         source = self._source(equation)
         match equation:
@@ -213,34 +213,34 @@ class Form:
                 name = f"{table}@{order}"
                 entries = replace(source, index=self._table(f"{name}.index"))
                 first_only = kind in ("max", "min") and not equation.even
-                return Run(entries, self._table(f"{name}.start"), None, f"first {kind}" if first_only else kind)
+                return EntryRun(entries, self._table(f"{name}.start"), None, f"first {kind}" if first_only else kind)
             case _:
                 return self._runs(equation, source)
 
-    def _runs(self, equation: Collect | Follow, source: Rows) -> Rows | Run:
+    def _runs(self, equation: Collect | Follow, source: ArgumentRows) -> ArgumentRows | EntryRun:
         found, key = self.loop.runs_of(equation), equation.result
-        entries = replace(source, index=Table(None, self._argument((key, "index"), found.index)), misses=True)
+        entries = replace(source, index=IntegerTable(None, self._argument((key, "index"), found.index)), misses=True)
         self.zeros = max(self.zeros, source.size)
         if found.first is None:
             if found.factors is not None:
                 raise RefusedError("single cotangents times factors")
             return entries
-        first, count = (Table(None, self._argument((key, n), getattr(found, n))) for n in ("first", "count"))
+        first, count = (IntegerTable(None, self._argument((key, n), getattr(found, n))) for n in ("first", "count"))
         factors = None
         if found.factors is not None:
             factors = self._argument((key, "factors"), self._check_array(found.factors))
-        return Run(entries, first, count, "sum", factors)
+        return EntryRun(entries, first, count, "sum", factors)
 
-    def _operand(self, x: Variable, task: Task) -> Rows:
+    def _operand(self, x: Variable, task: Task) -> ArgumentRows:
         """Where an operand is that the same rows have, and that this task does not make."""
         order = task.order.index
         if x in self.loop.copied:
             whole, table = self.loop.copied[x]
             argument = self._argument(("copied", x), self._check_array(whole))
-            return Rows(argument, size(x), index=self._table(table))
+            return ArgumentRows(argument, size(x), index=self._table(table))
         if x not in self.loop.made:
             whole = self._check_array(self.loop.ordered[x, order])
-            return Rows(self._argument(("ordered", x, order), whole), size(x))
+            return ArgumentRows(self._argument(("ordered", x, order), whole), size(x))
         return self._buffer(x, self._table(f"perm{order}<{self.loop.made[x].order.index}"))
 
     # ---- tasks
@@ -260,8 +260,8 @@ class Form:
         form = TaskForm(end)
         makers: dict[Variable, Equation] = {r: e for e in task.equations for r in results(e)}
         depth: dict[Variable, int] = {}
-        products: dict[Variable, Product] = {}
-        runs: list[tuple[Run, Tile]] = []
+        products: dict[Variable, RowProduct] = {}
+        runs: list[tuple[EntryRun, Tile]] = []
         for equation in task.equations:
             below = max((depth.get(x, 0) for x in reads(equation)), default=0)
             product = row_product(equation)
@@ -276,7 +276,7 @@ class Form:
             else:
                 assert isinstance(equation, Gather | Fold | Collect | Follow)
                 read = self._read(equation, task.order.index)
-                if isinstance(read, Run):
+                if isinstance(read, EntryRun):
                     tile = Tile(self._room(self.tile * read.rows.size), read.rows.size)
                     runs.append((read, tile))
                     form.memory[equation.result] = tile
@@ -329,7 +329,7 @@ class Form:
         self,
         task: Task,
         makers: Mapping[Variable, Equation],
-        products: Mapping[Variable, Product],
+        products: Mapping[Variable, RowProduct],
         depth: Mapping[Variable, int],
     ) -> set[Variable]:
         """What is read from memory: by products, and in later phases than it is made in."""
@@ -343,7 +343,7 @@ class Form:
         return found
 
     def _parts(
-        self, x: Variable, makers: Mapping[Variable, Equation], products: Mapping[Variable, Product]
+        self, x: Variable, makers: Mapping[Variable, Equation], products: Mapping[Variable, RowProduct]
     ) -> list[Variable]:
         """The values that lie side by side in an operand of a product."""
         maker = makers.get(x)
@@ -357,16 +357,16 @@ class Form:
                 return self._parts(operand, makers, products)
         return [x]
 
-    def _product(self, product: Product, form: TaskForm, makers: Mapping[Variable, Equation]) -> ProductStep:
+    def _product(self, product: RowProduct, form: TaskForm, makers: Mapping[Variable, Equation]) -> ProductStep:
         parts = self._parts(product.row, makers, {})
         sources = tuple(form.memory[x] for x in parts)
-        if any(isinstance(s, Rows) and s.misses for s in sources):
+        if any(isinstance(s, ArgumentRows) and s.misses for s in sources):
             raise RefusedError("a product of rows that may be missing")
         panels = self._argument(("panels", product.weight, product.axis), self.matrix(product).panels)
         out = form.memory[product.equation.results[0]]
         return ProductStep(sources, panels, product.contracted, product.columns, out)
 
-    def _check_product(self, product: Product, task: Task) -> None:
+    def _check_product(self, product: RowProduct, task: Task) -> None:
         e = self.loop.e
         widest = e.capacity(task.order)
         if task not in self.loop.before:

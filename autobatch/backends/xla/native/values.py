@@ -37,7 +37,7 @@ def is_mask(x: Atom) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class ValueNode:
     """`load`, `splat` (of `source`, from number `at` on), `constant`, `convert` (a mask to numbers), or a function of
     other nodes."""
 
@@ -60,7 +60,7 @@ class Write:
 
 
 @dataclass
-class Loop:
+class ValueLoop:
     """A loop over `length` numbers."""
 
     length: int
@@ -151,19 +151,19 @@ class Values:
         self.made = made
         self.wanted = list(wanted)
         self.kept: dict[Variable, None] = {}
-        self.nodes: list[Node] = []
-        self.loops: list[Loop] = []
+        self.nodes: list[ValueNode] = []
+        self.loops: list[ValueLoop] = []
         while not self._attempt():
             pass
 
     def _attempt(self) -> bool:
         """Lay everything out with what is kept so far; False where more has to be kept."""
-        self.numbers: dict[Node, int] = {}
+        self.numbers: dict[ValueNode, int] = {}
         self.nodes = []
         self.ranks: dict[Variable, int] = {}
         self.origin: dict[int, Variable] = {}
         self.cut: dict[Variable, frozenset[int]] = {}
-        loops: dict[tuple[int, int], Loop] = {}
+        loops: dict[tuple[int, int], ValueLoop] = {}
         before = len(self.kept)
         order = {v: k for k, v in enumerate(self.made, 1)}
         for variable in sorted(dict.fromkeys((*self.wanted, *self.kept)), key=lambda v: order.get(v, 0)):
@@ -171,12 +171,12 @@ class Values:
             for write, length in self._writes(variable):
                 at = self._rank(write.node)
                 rank = max(rank, at)
-                loops.setdefault((at, length), Loop(length)).writes.append(write)
+                loops.setdefault((at, length), ValueLoop(length)).writes.append(write)
             self.ranks[variable] = rank
             if len(self.kept) > before:
                 return False
         self.loops = [loops[key] for key in sorted(loops)]
-        seen: dict[int, Loop] = {}
+        seen: dict[int, ValueLoop] = {}
         for loop in self.loops:
             for node in self.reached(w.node for w in loop.writes):
                 if self.nodes[node].name in COSTLY and seen.setdefault(node, loop) is not loop:
@@ -267,7 +267,7 @@ class Values:
         at = equation.results.index(result)
         return sum(size(r) for r in equation.results[:at])
 
-    def _add(self, node: Node, origin: Variable | None = None) -> int:
+    def _add(self, node: ValueNode, origin: Variable | None = None) -> int:
         if node not in self.numbers:
             self.numbers[node] = len(self.nodes)
             self.nodes.append(node)
@@ -281,13 +281,13 @@ class Values:
         if isinstance(x, Literal):
             if x.constant < 0:
                 assert isinstance(x.value, int | float)
-                return self._add(Node("constant", number=float(x.value)))
-            return self._add(Node("splat" if splat else "load", source=x.constant, at=at))
+                return self._add(ValueNode("constant", number=float(x.value)))
+            return self._add(ValueNode("splat" if splat else "load", source=x.constant, at=at))
         if self._in_memory(x, root):
             if x in self.made and x not in self.ranks:  # a reduction that nobody else asked for
                 self.kept.setdefault(x)
-                return self._add(Node("constant"))
-            return self._add(Node("splat" if splat else "load", source=x, at=at))
+                return self._add(ValueNode("constant"))
+            return self._add(ValueNode("splat" if splat else "load", source=x, at=at))
         equation = self.made[x]
         name, xs = equation.op.name, equation.operands
         if name in SAME or name == "broadcast_in_dim":
@@ -306,17 +306,17 @@ class Values:
         if name == "convert_element_type":
             if not is_mask(xs[0]) or is_mask(x):
                 return args[0]
-            return self._add(Node("convert", args))
+            return self._add(ValueNode("convert", args))
         if name == "integer_pow":
-            return self._add(Node(name, args, power=equation.op["y"]), x)
+            return self._add(ValueNode(name, args, power=equation.op["y"]), x)
         if (simpler := self._simpler(name, args)) is not None:
             return simpler
-        return self._add(Node(name, args), x)
+        return self._add(ValueNode(name, args), x)
 
     def _simpler(self, name: str, args: tuple[int, ...]) -> int | None:
         """Sums with the zeros around a part: which of several parts a number belongs to is known."""
         if name in ("add", "add_any"):
-            zero = Node("constant", number=0.0)
+            zero = ValueNode("constant", number=0.0)
             for one, other in (args, args[::-1]):
                 if self.nodes[one] == zero:
                     return other

@@ -10,24 +10,24 @@ from autobatch.backends.llvm.ffi import HANDLER
 from autobatch.backends.llvm.link import Code
 from autobatch.backends.llvm.machine_code import UnavailableError, host, is_known, lock, make_known, target_name
 from autobatch.backends.xla.products.handler import module
-from autobatch.backends.xla.products.kernel import AVX2, AVX512, Kernel, Operation, Vectors
+from autobatch.backends.xla.products.kernel import AVX2, AVX512, Operation, ProductKernel, VectorRegisters
 
 
 @dataclass(frozen=True)
 class Registered:
     """A kernel that XLA can call, by the name of its target."""
 
-    kernel: Kernel
+    kernel: ProductKernel
     target: str
 
 
-_code: dict[Kernel, Code] = {}
+_code: dict[ProductKernel, Code] = {}
 """The last that was loaded of each kernel."""
 LIBRARY = ("gather", "panels")
 """Functions of the kernel of products that other code calls."""
 
 
-def vectors() -> Vectors:
+def vectors() -> VectorRegisters:
     """Those of this machine; UnavailableError where there is no kernel for it."""
     found = {512: AVX512, 256: AVX2}.get(host().bits)
     if found is None:
@@ -37,15 +37,15 @@ def vectors() -> Vectors:
 
 def registered(dtype: str, operation: Operation = "product") -> Registered:
     """The kernel for numbers of a type, compiled and made known to XLA; UnavailableError where that cannot be."""
-    return _registered(Kernel(dtype, vectors(), operation))
+    return _registered(ProductKernel(dtype, vectors(), operation))
 
 
 @cache
-def _registered(kernel: Kernel) -> Registered:
+def _registered(kernel: ProductKernel) -> Registered:
     return register(kernel)
 
 
-def register(kernel: Kernel) -> Registered:
+def register(kernel: ProductKernel) -> Registered:
     """Make a kernel known to XLA. Once in a process: XLA keeps the first address that it gets for a name."""
     with lock:
         target, address = load(kernel)
@@ -65,7 +65,7 @@ def registered_code(stem: str, text: str, dtype: str) -> str:
         return name
 
 
-def load(kernel: Kernel) -> tuple[str, int]:
+def load(kernel: ProductKernel) -> tuple[str, int]:
     """The name and the address of a handler, compiled now or before."""
     text = module(kernel)
     name = target_name(f"{kernel.operation}_{kernel.dtype}x{kernel.lanes}", text)

@@ -20,7 +20,7 @@ from autobatch.backends.xla.products.kernel import Operation
 from autobatch.ir import jax_compat
 from autobatch.ir.types import Array
 from autobatch.options import OptionError
-from autobatch.passes.schedule.contractions import Product
+from autobatch.passes.schedule.contractions import RowProduct
 
 logger = logging.getLogger("autobatch")
 
@@ -38,7 +38,7 @@ is not packed already: 0.8 of the time for 4 rows and 256x256, forwards, and 0.7
 
 
 @dataclass(frozen=True)
-class Choice:
+class ProductChoice:
     """The kernel, or None for XLA's product, and why; with the one that packs the matrix for it."""
 
     kernel: Registered | None
@@ -55,7 +55,7 @@ def require(option: str) -> None:
             raise OptionError(f"option 'products' is 'native', but there is no kernel: {error}") from None
 
 
-def choose(option: str, product: Product, rows: int, once: bool = False) -> Choice:
+def choose(option: str, product: RowProduct, rows: int, once: bool = False) -> ProductChoice:
     """What computes a product of so many rows at once. `once`: the matrix is packed for it alone."""
     size = product.contracted * product.columns
     slower = "XLA's is as fast for so large a matrix" if size >= LARGEST else _slower(rows * size)
@@ -64,7 +64,7 @@ def choose(option: str, product: Product, rows: int, once: bool = False) -> Choi
     return _choose(option, _dtype(product), "product", _not_covered(product), slower)
 
 
-def choose_outer(option: str, product: Product, rows: int) -> Choice:
+def choose_outer(option: str, product: RowProduct, rows: int) -> ProductChoice:
     """What computes the cotangent of the matrix of a product from so many rows, or fewer: the number is known when the
     program runs, and the kernel reads no others. (On one core, for 1171 of 1456 rows of 300 and 750 numbers, it takes
     0.7 of the time of XLA's product of masked copies.)"""
@@ -75,7 +75,7 @@ def choose_outer(option: str, product: Product, rows: int) -> Choice:
     return _choose(option, _dtype(product), "outer", _not_covered(product), slower)
 
 
-def choose_sum(option: str, dtype: Any, entries: int, numbers: int) -> Choice:
+def choose_sum(option: str, dtype: Any, entries: int, numbers: int) -> ProductChoice:
     """What adds up rows of so many numbers by owner, of so many entries at most."""
     slower = "too little work for a call" if entries * numbers < LEAST else None
     why = None if str(dtype) in DTYPES else f"the kernel is for float32 and float64 alone, not for {dtype}"
@@ -83,33 +83,33 @@ def choose_sum(option: str, dtype: Any, entries: int, numbers: int) -> Choice:
     return _choose(option, str(dtype), "sum", why, slower)
 
 
-def choose_empty(option: str, dtype: Any, bytes: int) -> Choice:
+def choose_empty(option: str, dtype: Any, bytes: int) -> ProductChoice:
     """What makes memory that will be written before it is read. Floats alone: whatever is there, it is a number."""
     slower = "too few bytes for a call" if bytes < LEAST else None
     why = None if str(dtype) in DTYPES else f"the kernel is for float32 and float64 alone, not for {dtype}"
     return _choose(option, str(dtype), "empty", why, slower)
 
 
-def _choose(option: str, dtype: str, operation: Operation, never: str | None, slower: str | None) -> Choice:
+def _choose(option: str, dtype: str, operation: Operation, never: str | None, slower: str | None) -> ProductChoice:
     if option == "xla":
-        return Choice(None, "asked for")
+        return ProductChoice(None, "asked for")
     why = slower if never is None and option == "auto" else never
     if why is not None:
-        return Choice(None, why)
+        return ProductChoice(None, why)
     try:
         packing = build.registered(dtype, "pack") if operation == "product" else None
-        return Choice(build.registered(dtype, operation), "the faster one here", packing)
+        return ProductChoice(build.registered(dtype, operation), "the faster one here", packing)
     except UnavailableError as error:
         if option == "native":
             raise OptionError(f"option 'products' is 'native', but there is no kernel: {error}") from None
-        return Choice(None, str(error))
+        return ProductChoice(None, str(error))
 
 
-def _dtype(product: Product) -> str:
+def _dtype(product: RowProduct) -> str:
     return str(jax_compat.device_dtype(product.weight.type))
 
 
-def _not_covered(product: Product) -> str | None:
+def _not_covered(product: RowProduct) -> str | None:
     """Why the kernel cannot compute a product."""
     result = product.equation.results[0].type
     assert isinstance(result, Array)

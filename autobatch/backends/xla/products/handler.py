@@ -21,12 +21,12 @@ from functools import partial
 from typing import Literal
 
 from autobatch.backends.llvm.ffi import buffer, data, dimension, handler
-from autobatch.backends.llvm.text import Function
+from autobatch.backends.llvm.text import LlvmFunction
 from autobatch.backends.xla.products import outer, packing, sums
-from autobatch.backends.xla.products.kernel import Kernel
+from autobatch.backends.xla.products.kernel import ProductKernel
 
 
-def module(kernel: Kernel) -> str:
+def module(kernel: ProductKernel) -> str:
     """Everything: the kernel and its handler."""
     if kernel.operation == "outer":
         declared = [f"declare i64 @llvm.{name}.i64(i64, i64)" for name in ("umax", "smax")]
@@ -42,10 +42,10 @@ def module(kernel: Kernel) -> str:
     return "\n".join(parts)
 
 
-def sources(name: Literal["sources", "transposed"]) -> Function:
+def sources(name: Literal["sources", "transposed"]) -> LlvmFunction:
     """Gather rows first:first+rows of all sources, side by side, into a block of scratch memory; or transpose them."""
     more = "i64 %all, i64 %room, " if name == "transposed" else ""
-    f = Function(
+    f = LlvmFunction(
         f"internal void @{name}(ptr %buffers, i64 %count, i64 %first, i64 %rows, {more}ptr %block) noinline nounwind"
     )
     offset = f.slot(0)
@@ -63,9 +63,9 @@ def sources(name: Literal["sources", "transposed"]) -> Function:
     return f
 
 
-def zeros(kernel: Kernel) -> Function:
+def zeros(kernel: ProductKernel) -> LlvmFunction:
     """Zeros in the elements first:end."""
-    f = Function("internal void @zeros(ptr %out, i64 %first, i64 %end) noinline nounwind")
+    f = LlvmFunction("internal void @zeros(ptr %out, i64 %first, i64 %end) noinline nounwind")
     done = f.slot("%first")
     # volatile: LLVM would make a call of memset of the loop, and there is nobody to call
 
@@ -83,7 +83,7 @@ def zeros(kernel: Kernel) -> Function:
     return f
 
 
-def run_product(f: Function, arguments: str, number: str, results: str) -> None:
+def run_product(f: LlvmFunction, arguments: str, number: str, results: str) -> None:
     """Pairs and the matrix are an odd number of arguments; where there is one more, it is the count of rows."""
     pairs = f.let(f"udiv i64 {f.sub(number, 1)}, 2")
     at = f.mul(pairs, 2)
@@ -102,7 +102,7 @@ def run_product(f: Function, arguments: str, number: str, results: str) -> None:
     f.do(f"call void @zeros(ptr {data(f, out)}, i64 {f.mul(m, n)}, i64 {f.mul(all_rows, n)})")
 
 
-def run_outer(f: Function, arguments: str, number: str, results: str) -> None:
+def run_outer(f: LlvmFunction, arguments: str, number: str, results: str) -> None:
     pairs = f.let(f"udiv i64 {f.sub(number, 2)}, 2")
     g, live = buffer(f, arguments, f.sub(number, 2)), buffer(f, arguments, f.sub(number, 1))
     out, left, right = (buffer(f, results, k) for k in range(3))
@@ -114,7 +114,7 @@ def run_outer(f: Function, arguments: str, number: str, results: str) -> None:
     f.do(f"call void @outer(ptr {arguments}, i64 {pairs}, {pointers}, {numbers})")
 
 
-def run_pack(f: Function, arguments: str, number: str, results: str) -> None:
+def run_pack(f: LlvmFunction, arguments: str, number: str, results: str) -> None:
     turned, out = buffer(f, arguments, 0), buffer(f, results, 0)
     transposed = f.let(f"icmp ne i64 {dimension(f, turned, 0)}, 0")
     as_it_is = f.let(f"xor i1 {transposed}, true")
@@ -133,7 +133,7 @@ def run_pack(f: Function, arguments: str, number: str, results: str) -> None:
         f.do(f"call void @fill({to}, i64 {f.get(before)}, i64 {panels}, i64 {k})")
 
 
-def run_sum(f: Function, arguments: str, number: str, results: str) -> None:
+def run_sum(f: LlvmFunction, arguments: str, number: str, results: str) -> None:
     x, source, owner = (buffer(f, arguments, k) for k in range(3))
     out = buffer(f, results, 0)
     pointers = ", ".join(f"ptr {data(f, b)}" for b in (x, source, owner, out))

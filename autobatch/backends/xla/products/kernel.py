@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from autobatch.backends.llvm.text import Function, broadcast, lanes_below
+from autobatch.backends.llvm.text import LlvmFunction, broadcast, lanes_below
 
 CHUNK = 64
 """Bytes of a row that are together in scratch memory: a cache line."""
@@ -30,23 +30,23 @@ Operation = Literal["product", "outer", "pack", "sum", "empty"]
 
 
 @dataclass(frozen=True)
-class Vectors:
+class VectorRegisters:
     """The vector registers of a machine: their bits, and how many rows' sums fit beside what else is in use."""
 
     bits: int
     rows: int
 
 
-AVX512 = Vectors(512, 14)  # 28 sums, 2 vectors of the panel, an element: 31 of 32 registers
-AVX2 = Vectors(256, 6)  # 12 sums, 2 vectors of the panel, an element: 15 of 16 registers
+AVX512 = VectorRegisters(512, 14)  # 28 sums, 2 vectors of the panel, an element: 31 of 32 registers
+AVX2 = VectorRegisters(256, 6)  # 12 sums, 2 vectors of the panel, an element: 15 of 16 registers
 
 
 @dataclass(frozen=True)
-class Kernel:
+class ProductKernel:
     """The kernel for one type of numbers, 4 or 8 bytes, on one kind of machine."""
 
     dtype: str
-    vectors: Vectors
+    vectors: VectorRegisters
     operation: Operation = "product"
 
     @property
@@ -108,21 +108,21 @@ class Kernel:
         """The module but for the handler; `product` is its entry."""
         return "\n".join([self.declarations(), str(gather(self)), str(panels(self)), str(multiply(self))])
 
-    def micro(self, f: Function, rows: str, columns: str, operands: str) -> None:
+    def micro(self, f: LlvmFunction, rows: str, columns: str, operands: str) -> None:
         """Call the micro kernel for so many rows, and for so many columns of a panel, or more."""
         wide = f.let(f"icmp ule i64 {columns}, {self.lanes}")
         key = f.add(f.mul(rows, 2), f.let(f"select i1 {wide}, i64 1, i64 2"))
         f.choose(key, [(2 * r + v, f"call void @micro_{r}_{v}({operands})") for r, v in self.sizes])
 
 
-def micro_kernel(kernel: Kernel, rows: int, vectors: int) -> Function:
+def micro_kernel(kernel: ProductKernel, rows: int, vectors: int) -> LlvmFunction:
     """`rows` x `vectors` sums over all of k, in registers.
 
     `x`: a block of scratch memory. `w`: a panel. `out`: the first element, rows `stride` bytes apart; `columns` of them
     are left to the right. `more`: the sums are added to what is there, where it is not zero."""
     grid = [(r, c) for r in range(rows) for c in range(vectors)]
     v = kernel.vector
-    f = Function(
+    f = LlvmFunction(
         f"internal void @micro_{rows}_{vectors}"
         "(ptr %x, ptr %w, i64 %k, ptr %out, i64 %stride, i64 %columns, i64 %more) noinline nounwind"
     )
@@ -168,13 +168,13 @@ def micro_kernel(kernel: Kernel, rows: int, vectors: int) -> Function:
     return f
 
 
-def masked_load(f: Function, kernel: Kernel, address: str, mask: str) -> str:
+def masked_load(f: LlvmFunction, kernel: ProductKernel, address: str, mask: str) -> str:
     """A vector from memory, zeros where the mask is not set: there nothing is read."""
     operands = f"ptr {address}, i32 {kernel.bytes}, {kernel.mask} {mask}, {kernel.vector} zeroinitializer"
     return f.let(f"call {kernel.vector} @llvm.masked.load.{kernel.suffix}.p0({operands})")
 
 
-def transposed(f: Function, kernel: Kernel, rows: list[str]) -> list[str]:
+def transposed(f: LlvmFunction, kernel: ProductKernel, rows: list[str]) -> list[str]:
     """As many vectors as each has elements, transposed in registers: element j of all is one vector, after as many
     rounds as it takes to have interleaved the first half with the second until each is next to all others."""
     lanes = kernel.lanes
@@ -184,18 +184,18 @@ def transposed(f: Function, kernel: Kernel, rows: list[str]) -> list[str]:
     return rows
 
 
-def _interleaved(f: Function, kernel: Kernel, a: str, b: str, half: int) -> str:
+def _interleaved(f: LlvmFunction, kernel: ProductKernel, a: str, b: str, half: int) -> str:
     """a0, b0, a1, b1, ... of the first or the second half of two vectors."""
     lanes, start = kernel.lanes, half * kernel.lanes // 2
     numbers = ", ".join(f"i32 {at}" for n in range(start, start + lanes // 2) for at in (n, n + lanes))
     return f.let(f"shufflevector {kernel.vector} {a}, {kernel.vector} {b}, <{lanes} x i32> <{numbers}>")
 
 
-def gather(kernel: Kernel) -> Function:
+def gather(kernel: ProductKernel) -> LlvmFunction:
     """Copy `rows` rows of one source into a block of scratch memory, its columns from column `offset` on.
 
     `index`: which rows of `x`, or null where they are `first` and those behind it. `k`: columns of the source."""
-    f = Function(
+    f = LlvmFunction(
         "void @gather(ptr %x, ptr %index, i64 %first, i64 %rows, i64 %k, i64 %offset, ptr %block) noinline nounwind"
     )
     distance = f.mul("%rows", CHUNK)
@@ -207,7 +207,7 @@ def gather(kernel: Kernel) -> Function:
     return f
 
 
-def source_row(f: Function, kernel: Kernel, row: str) -> str:
+def source_row(f: LlvmFunction, kernel: ProductKernel, row: str) -> str:
     """The address of the row of `%x`, of `%k` columns, that `%index` names at `row`; of `%first` + `row` where there is
     no index."""
     number = f.slot(f.add("%first", row))
@@ -217,7 +217,7 @@ def source_row(f: Function, kernel: Kernel, row: str) -> str:
     return f.at("%x", f.mul(f.mul(f.get(number), "%k"), kernel.bytes))
 
 
-def copy_row(f: Function, kernel: Kernel, source: str, first_chunk: str, distance: str) -> None:
+def copy_row(f: LlvmFunction, kernel: ProductKernel, source: str, first_chunk: str, distance: str) -> None:
     """Element by element up to the first boundary of chunks, then whole chunks, then the rest."""
     column = f.slot(0)
 
@@ -246,12 +246,12 @@ def copy_row(f: Function, kernel: Kernel, source: str, first_chunk: str, distanc
         copy(kernel.scalar, 1)
 
 
-def panels(kernel: Kernel) -> Function:
+def panels(kernel: ProductKernel) -> LlvmFunction:
     """All panels of the matrix, and for each the blocks of a tile of rows.
 
     `scratch`: the blocks, of `block` rows each but for the last. `k`: columns of the rows; `room`: the same rounded
     up to chunks. `out`: the first row of the result, rows `stride` bytes apart."""
-    f = Function(
+    f = LlvmFunction(
         "void @panels(ptr %scratch, i64 %rows, i64 %block, i64 %room, ptr %w, i64 %k, i64 %n, ptr %out, i64 %stride) "
         "noinline nounwind"
     )
@@ -268,12 +268,12 @@ def panels(kernel: Kernel) -> Function:
     return f
 
 
-def multiply(kernel: Kernel) -> Function:
+def multiply(kernel: ProductKernel) -> LlvmFunction:
     """All tiles of rows: gather the rows of one, then all panels of the matrix.
 
     `sources`: for each source two buffers, as `handler.py` has them. `k`: columns of all sources together. `room`:
     columns of scratch memory, k rounded up to chunks. `tile`: rows that scratch memory holds."""
-    f = Function(
+    f = LlvmFunction(
         "internal void @product(ptr %sources, i64 %count, ptr %w, ptr %out, ptr %scratch, "
         "i64 %m, i64 %n, i64 %k, i64 %room, i64 %tile) noinline nounwind"
     )

@@ -11,21 +11,21 @@ of g one panel after another is copied, `[rows][panel]`; later rows are added to
 
 from __future__ import annotations
 
-from autobatch.backends.llvm.text import Function, lanes_below
-from autobatch.backends.xla.products.kernel import CHUNK, Kernel, masked_load, source_row, transposed
+from autobatch.backends.llvm.text import LlvmFunction, lanes_below
+from autobatch.backends.xla.products.kernel import CHUNK, ProductKernel, masked_load, source_row, transposed
 
 
-def text(kernel: Kernel) -> str:
+def text(kernel: ProductKernel) -> str:
     """The module but for the handler; `outer` is its entry."""
     return "\n".join([kernel.declarations(), *(str(make(kernel)) for make in (transpose, panel, outer))])
 
 
-def transpose(kernel: Kernel) -> Function:
+def transpose(kernel: ProductKernel) -> LlvmFunction:
     """Copy columns of `rows` rows of one source into blocks of scratch memory, from column `offset` of `all` on.
 
     `index`: which rows of `x`, or null where they are `first` and those behind it. `k`: columns of the source. `room`:
     rows that a block has room for."""
-    f = Function(
+    f = LlvmFunction(
         "internal void @transpose(ptr %x, ptr %index, i64 %first, i64 %rows, i64 %k, i64 %offset, i64 %all, "
         "i64 %room, ptr %scratch) noinline nounwind"
     )
@@ -54,7 +54,7 @@ def transpose(kernel: Kernel) -> Function:
     return f
 
 
-def _square(f: Function, kernel: Kernel, sources: str, bytes: str, columns: str, to: str) -> None:
+def _square(f: LlvmFunction, kernel: ProductKernel, sources: str, bytes: str, columns: str, to: str) -> None:
     """So many columns, at most as many as a vector has elements, of as many rows, `bytes` behind their addresses: each
     is a vector in a chunk of its own."""
     mask = lanes_below(f, kernel.lanes, columns)
@@ -64,10 +64,10 @@ def _square(f: Function, kernel: Kernel, sources: str, bytes: str, columns: str,
             f.do(f"store {kernel.vector} {value}, ptr {f.at(to, j * CHUNK)}, align {kernel.bytes}")
 
 
-def panel(kernel: Kernel) -> Function:
+def panel(kernel: ProductKernel) -> LlvmFunction:
     """Copy a panel of `rows` rows that are `stride` bytes apart; `columns` are left from `g` on. What is past the last
     one is zero."""
-    f = Function("internal void @panel(ptr %g, i64 %stride, i64 %rows, i64 %columns, ptr %to) noinline nounwind")
+    f = LlvmFunction("internal void @panel(ptr %g, i64 %stride, i64 %rows, i64 %columns, ptr %to) noinline nounwind")
     rest = f.sub(f.let(f"call i64 @llvm.umax.i64(i64 %columns, i64 {kernel.lanes})"), kernel.lanes)
     masks = [lanes_below(f, kernel.lanes, count) for count in ("%columns", rest)]
     with f.loop(0, "%rows", 1) as row:
@@ -80,12 +80,12 @@ def panel(kernel: Kernel) -> Function:
     return f
 
 
-def outer(kernel: Kernel) -> Function:
+def outer(kernel: ProductKernel) -> LlvmFunction:
     """All rows, as many as there is room for at a time; zeros where there are none.
 
     `sources`: for each source two buffers, as `handler.py` has them. `k`: columns of all sources together. `left`:
     scratch memory for x, `right` for a panel, both for `room` rows, which is a multiple of a chunk."""
-    f = Function(
+    f = LlvmFunction(
         "internal void @outer(ptr %sources, i64 %count, ptr %g, ptr %out, ptr %left, ptr %right, "
         "i64 %rows, i64 %n, i64 %k, i64 %room) noinline nounwind"
     )

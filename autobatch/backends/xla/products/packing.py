@@ -10,14 +10,14 @@ written where it belongs, squares of rows transposed in registers. The last pane
 
 from __future__ import annotations
 
-from autobatch.backends.llvm.text import Function, lanes_below
-from autobatch.backends.xla.products.kernel import Kernel, masked_load, transposed
+from autobatch.backends.llvm.text import LlvmFunction, lanes_below
+from autobatch.backends.xla.products.kernel import ProductKernel, masked_load, transposed
 
 ROWS = 16
 """Rows that are copied to one panel before the next panel is written: as many pages as the processor keeps at hand."""
 
 
-def text(kernel: Kernel) -> str:
+def text(kernel: ProductKernel) -> str:
     """The module but for the handler, which calls `straight` or `turned` for each matrix, `fill` behind the latter."""
     v, s = kernel.vector, kernel.suffix
     declared = [
@@ -27,9 +27,11 @@ def text(kernel: Kernel) -> str:
     return "\n".join([*declared, *(str(make(kernel)) for make in (straight, turned, fill))])
 
 
-def straight(kernel: Kernel) -> Function:
+def straight(kernel: ProductKernel) -> LlvmFunction:
     """Rows of a matrix to rows `first` and those behind it, of `k`, in all panels."""
-    f = Function("internal void @straight(ptr %w, i64 %rows, i64 %n, ptr %out, i64 %first, i64 %k) noinline nounwind")
+    f = LlvmFunction(
+        "internal void @straight(ptr %w, i64 %rows, i64 %n, ptr %out, i64 %first, i64 %k) noinline nounwind"
+    )
     with f.loop(0, "%rows", ROWS) as top:
         end = f.least(f.add(top, ROWS), "%rows")
         with f.loop(0, "%n", kernel.panel) as column:
@@ -48,10 +50,10 @@ def straight(kernel: Kernel) -> Function:
     return f
 
 
-def turned(kernel: Kernel) -> Function:
+def turned(kernel: ProductKernel) -> LlvmFunction:
     """Rows of a matrix of `k` columns to columns `first` and those behind it: squares of as many rows as a vector has
     elements where they begin at a vector of the panel, the others element by element."""
-    f = Function("internal void @turned(ptr %w, i64 %rows, ptr %out, i64 %first, i64 %k) noinline nounwind")
+    f = LlvmFunction("internal void @turned(ptr %w, i64 %rows, ptr %out, i64 %first, i64 %k) noinline nounwind")
     row, lanes = f.slot(0), kernel.lanes
     whole = f.sub("%k", f.let(f"urem i64 %k, {lanes}"))
     with f.whilst(lambda: f.below(f.get(row), "%rows")):
@@ -74,7 +76,7 @@ def turned(kernel: Kernel) -> Function:
     return f
 
 
-def _elements(f: Function, kernel: Kernel, row: str, first: str) -> None:
+def _elements(f: LlvmFunction, kernel: ProductKernel, row: str, first: str) -> None:
     """Elements `first` and those behind it of a row, one by one."""
     column = f.add("%first", row)
     with f.loop(first, "%k", 1) as k:
@@ -83,7 +85,7 @@ def _elements(f: Function, kernel: Kernel, row: str, first: str) -> None:
         f.do(f"store {kernel.scalar} {value}, ptr {_place(f, kernel, column, k)}, align {kernel.bytes}")
 
 
-def _square(f: Function, kernel: Kernel, row: str, column: str, top: str) -> None:
+def _square(f: LlvmFunction, kernel: ProductKernel, row: str, column: str, top: str) -> None:
     """As many rows as a vector has elements, of as many columns."""
     lanes, v = kernel.lanes, kernel.vector
     rows = []
@@ -96,9 +98,9 @@ def _square(f: Function, kernel: Kernel, row: str, column: str, top: str) -> Non
         f.do(f"store {v} {value}, ptr {to}, align {kernel.bytes}")
 
 
-def fill(kernel: Kernel) -> Function:
+def fill(kernel: ProductKernel) -> LlvmFunction:
     """Zeros in the columns from `first` on, up to the end of the last of `panels`."""
-    f = Function("internal void @fill(ptr %out, i64 %first, i64 %panels, i64 %k) noinline nounwind")
+    f = LlvmFunction("internal void @fill(ptr %out, i64 %first, i64 %panels, i64 %k) noinline nounwind")
     with f.loop("%first", f.mul("%panels", kernel.panel), 1) as column:
         target = _place(f, kernel, column, "0")
         with f.loop(0, "%k", 1) as k:
@@ -108,7 +110,7 @@ def fill(kernel: Kernel) -> Function:
     return f
 
 
-def _place(f: Function, kernel: Kernel, column: str, k: str) -> str:
+def _place(f: LlvmFunction, kernel: ProductKernel, column: str, k: str) -> str:
     """The address of an element of `%out`, whose panels have `%k` rows."""
     panel, lane = f.let(f"udiv i64 {column}, {kernel.panel}"), f.let(f"urem i64 {column}, {kernel.panel}")
     row = f.add(f.mul(panel, "%k"), k)

@@ -8,18 +8,18 @@ order, so that the sum is the same each time. (XLA's scatter goes number by numb
 
 from __future__ import annotations
 
-from autobatch.backends.llvm.text import Function, lanes_below
-from autobatch.backends.xla.products.kernel import Kernel, masked_load
+from autobatch.backends.llvm.text import LlvmFunction, lanes_below
+from autobatch.backends.xla.products.kernel import ProductKernel, masked_load
 
 
-def text(kernel: Kernel) -> str:
+def text(kernel: ProductKernel) -> str:
     """The module but for the handler; `sum_rows` is its entry."""
     return "\n".join([kernel.intrinsics(), str(add_row(kernel)), str(sum_rows(kernel))])
 
 
-def add_row(kernel: Kernel) -> Function:
+def add_row(kernel: ProductKernel) -> LlvmFunction:
     """Add `n` numbers at `from` to those at `to`."""
-    f = Function("internal void @add_row(ptr %from, ptr %to, i64 %n) alwaysinline nounwind")
+    f = LlvmFunction("internal void @add_row(ptr %from, ptr %to, i64 %n) alwaysinline nounwind")
     with f.loop(0, "%n", kernel.lanes) as column:
         mask = lanes_below(f, kernel.lanes, f.sub("%n", column))
         at = f.mul(column, kernel.bytes)
@@ -35,9 +35,9 @@ def add_row(kernel: Kernel) -> Function:
     return f
 
 
-def sum_rows(kernel: Kernel) -> Function:
+def sum_rows(kernel: ProductKernel) -> LlvmFunction:
     """Zeros first, then one entry after another."""
-    f = Function(
+    f = LlvmFunction(
         "internal void @sum_rows(ptr %x, ptr %source, ptr %owner, ptr %out, i64 %entries, i64 %rows, i64 %n) "
         "noinline nounwind"
     )

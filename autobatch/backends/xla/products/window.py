@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from autobatch.backends.xla.products.build import Registered
-from autobatch.backends.xla.products.choice import Choice, choose, require
+from autobatch.backends.xla.products.choice import ProductChoice, choose, require
 from autobatch.backends.xla.products.operation import Matrix, Source, multiply, pack
 from autobatch.ir.system import Atom, Compute, Equation, Gather, Variable, results
-from autobatch.passes.schedule.contractions import Product, row_product
+from autobatch.passes.schedule.contractions import RowProduct, row_product
 from autobatch.passes.schedule.fission import Recurrence
 
 __all__ = ["LoopProducts", "Matrices", "Source", "product_of_rows"]
@@ -28,11 +28,11 @@ class Matrices:
         self.values, self.makers = values, makers
         self.packed: dict[tuple[Variable, int, str], Matrix] = {}
 
-    def get(self, product: Product, kernel: Registered) -> Matrix | None:
+    def get(self, product: RowProduct, kernel: Registered) -> Matrix | None:
         """The matrix of a product as a kernel reads it, where it was packed."""
         return self.packed.get((product.weight, product.axis, kernel.target))
 
-    def pack(self, product: Product, choice: Choice) -> Matrix | None:
+    def pack(self, product: RowProduct, choice: ProductChoice) -> Matrix | None:
         """The same, packed now where it was not; None where no kernel is chosen."""
         if choice.kernel is None or choice.packing is None:
             return None
@@ -82,7 +82,7 @@ class LoopProducts:
                 if product is not None and product.weight in matrices.values:
                     self._prepare(product, widths)
 
-    def _prepare(self, product: Product, widths: Sequence[int]) -> None:
+    def _prepare(self, product: RowProduct, widths: Sequence[int]) -> None:
         """Pack the matrix of a product where the kernel computes it at some width."""
         for width in widths:
             choice = choose(self.option, product, width)
