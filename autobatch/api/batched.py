@@ -39,8 +39,7 @@ from autobatch.call.shapes import ByShape, RaggedRefused
 from autobatch.call.sharing import Sharing
 from autobatch.call.specialisations import Request, Specialisations, Way
 from autobatch.call.specialise import SpecialisedProgram
-from autobatch.call.tracing.calling import TraceRequest, is_traced
-from autobatch.call.tracing.calls import Traced
+from autobatch.call.tracing.calls import Traced, TraceRequest, is_traced
 from autobatch.call.warm import MISS, RUN, Warm
 from autobatch.common.cache import CacheInfo, Key
 from autobatch.compiler.choice import is_use

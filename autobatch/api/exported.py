@@ -20,13 +20,12 @@ import numpy as np
 from jax import export as jax_export
 
 from autobatch.backends.llvm.binding.machine import binding_machine
-from autobatch.call import artifact, transfer
+from autobatch.call import exporting, transfer
 from autobatch.call.arguments import ArgumentSlot, AxisEntries, BoundArguments, Raw, bind, form_key, order_of, parts
-from autobatch.call.artifact import Description
 from autobatch.call.batches.batch import Batch
 from autobatch.call.batches.data import Component, Examples, KnownTypes, gather
 from autobatch.call.batches.groups import Group
-from autobatch.call.exporting import portable
+from autobatch.call.exporting import Description, portable
 from autobatch.call.prepared import Prepared
 from autobatch.call.sharing import Sharing
 from autobatch.call.specialise import SpecialisedProgram
@@ -41,7 +40,7 @@ from autobatch.frontend import LoweredModule
 from autobatch.ir.core import Function, Literal, Module, Region
 from autobatch.ir.types import BOOL
 from autobatch.options import Options, current
-from autobatch.passes.schedule.footprint import Footprint
+from autobatch.passes.schedule.costs import Footprint
 from autobatch.planning.bind import bind_plan
 from autobatch.planning.plan import DataPlan
 from autobatch.planning.size_classes import Usual
@@ -310,7 +309,7 @@ def _merged(given: Sequence[int], leaves: Sequence[Any], kept: Sequence[Any]) ->
     return [called[k] if k in called else next(own) for k in range(len(given) + len(kept))]
 
 
-def _given_numpy(a: artifact.Arguments, components: int) -> tuple[bool, ...]:
+def _given_numpy(a: exporting.Arguments, components: int) -> tuple[bool, ...]:
     shared = a.numpy[: len(a.numpy) - components]
     return (*(shared[k] for k in a.given), *a.numpy[len(shared) :])
 
@@ -346,4 +345,4 @@ def load_exported(path: str | os.PathLike[str], classes: Sequence[type] = ()) ->
     the classes where their modules are imported already or `classes` names them, else of the look-alikes in `.classes`;
     batches from `ab.load`. Raises FileError for a file of another kind or version, and for one that is damaged: its
     hash is checked before anything is used."""
-    return Exported(*artifact.read(path, classes))
+    return Exported(*exporting.read(path, classes))

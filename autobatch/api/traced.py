@@ -11,8 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from autobatch.call.cotangents import fit, fit_examples
-from autobatch.call.gradients import derivative_of, has_derivative
+from autobatch.call.gradients import derivative_of, fit, fit_examples, has_derivative
 from autobatch.compiler.differentials import forward_mode, forward_over_reverse, moves
 from autobatch.errors import BatchError
 

@@ -10,10 +10,10 @@ A list in an object is a list store; its elements are rows of their own, with th
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, assert_never
+from typing import Any, Literal, Protocol, assert_never
 
 import jax
 import jax.numpy as jnp
@@ -22,8 +22,6 @@ import numpy as np
 from autobatch.call import transfer
 from autobatch.call.batches.batch import Batch
 from autobatch.call.batches.groups import LIVE, BatchForm, BatchLeaves
-from autobatch.call.made_store import MadeStore, is_made
-from autobatch.call.outcome import Outcome, Result, ResultCell, ResultLevel, class_kind
 from autobatch.compiler.computed import (
     ArrayResult,
     CutBuffers,
@@ -33,7 +31,7 @@ from autobatch.compiler.computed import (
     array_of,
     with_chosen,
 )
-from autobatch.data.columns import ROOT, ROOT_MISSING
+from autobatch.data.columns import ROOT, ROOT_MISSING, has_mask
 from autobatch.data.returned import element_type
 from autobatch.data.schema import UNKNOWN, Class, Field, ListStore, Schema, Store
 from autobatch.errors import BatchError
@@ -45,13 +43,389 @@ from autobatch.ir.template import (
     Fixed,
     HeapTemplate,
     ListTemplate,
+    MadeTemplate,
     OptionalTemplate,
     Output,
     Pointer,
     Template,
     outputs,
 )
-from autobatch.ir.types import STR, List, Ref, Tag, Type
+from autobatch.ir.types import STR, BuiltObject, List, Ref, Tag, Type
+from autobatch.source import Span
+
+# ---- outcome
+#
+# What a call has computed, row by row, and columns that are made of it.
+#
+# Rows are those of the examples, of the elements of the lists of a result, or of the objects that the program has made.
+
+
+ClassKind = Literal["object", "namedtuple", "tuple", "list", "dict", "table"]
+Result = ArrayResult | RaggedResult | StructureResult
+
+
+@dataclass(frozen=True)
+class MadeRows:
+    """The objects that a call has made. `results` are all outputs of the program: those of class k begin at
+    `classes[k][1]`; the one at `kinds` says of which class each object is, the ones behind it which rows of the stores
+    `adopted` they are; the last one where the objects of each example begin."""
+
+    classes: tuple[tuple[MadeTemplate, int], ...]
+    adopted: tuple[str, ...]
+    kinds: int
+    results: Sequence[Result]
+
+    def rows(self, output: int) -> Any:
+        held = self.results[output]
+        assert isinstance(held, StructureResult)
+        return held.rows
+
+    @property
+    def starts(self) -> Any:
+        """int32[B + 1]"""
+        return self.rows(-1)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a call has computed, and what its structure refers to: `leaves` gives the columns of the examples, for
+    results that are nodes of the input. `reached(k)`: where a batched argument reaches result k.
+
+    `results` have one row for each of `count` entries: the examples, or the elements of all lists of a result; then
+    `live` of them are elements, and the others capacity. `heaps`: the memory of objects, whose columns are among
+    `whole`, the results with a row for each example; `owners`: the example that each entry belongs to, where these are
+    not the examples themselves; `common`: what has been made for some part of the result and serves others. `placed`:
+    in memory words are places in a vocabulary, and objects of the examples rows of the batch, not numbers of their own
+    (`ir.texts.number`) and of rows of their example."""
+
+    function: str
+    count: int
+    results: Sequence[Result]
+    schema: Schema
+    leaves: Callable[[], dict[str, Any]]
+    enums: tuple[tuple[str, type], ...]
+    words: Mapping[str, Any]
+    reached: Callable[[int], Span | None]
+    live: Any = None
+    made: MadeRows | None = None
+    heaps: tuple[HeapTemplate, ...] = ()
+    whole: Sequence[Result] = ()
+    owners: Any = None
+    placed: bool = False
+    common: dict[str, Any] = field(default_factory=dict)
+
+    def inside(self, held: RaggedResult) -> Outcome:
+        """The same, one row for each element of the lists of a result."""
+        inner = [r.values if isinstance(r, RaggedResult) else r for r in self.results]
+        count = capacity(held.values)
+        owners = None
+        if self.heaps or _is_of_example(held):
+            rows = jnp.searchsorted(held.offsets, jnp.arange(count, dtype=jnp.int32), side="right") - 1
+            owners = self.examples_of(jnp.clip(rows, 0, max(self.count - 1, 0)))
+        return replace(self, count=count, results=inner, live=held.offsets[-1], owners=owners)
+
+    def examples_of(self, entries: Any) -> Any:
+        """The examples that entries belong to."""
+        return entries if self.owners is None else self.owners[entries]
+
+    @property
+    def firsts(self) -> Any:
+        """int32[count + 1]: the number of entries before each one; capacity adds none."""
+        whole = jnp.arange(self.count + 1, dtype=jnp.int32)
+        return whole if self.live is None else jnp.minimum(whole, self.live)
+
+
+def _is_of_example(held: Result) -> bool:
+    """Are its innermost elements rows that are numbered in their examples?"""
+    while isinstance(held, RaggedResult):
+        held = held.values
+    return isinstance(held, StructureResult) and held.of_example
+
+
+def capacity(values: Result) -> int:
+    """The number of rows of a result."""
+    match values:
+        case ArrayResult(values=array):
+            return int(array.shape[0])
+        case StructureResult(rows=rows):
+            return int(rows.shape[0])
+        case RaggedResult(offsets=offsets):
+            return int(offsets.shape[0]) - 1
+        case _:
+            assert_never(values)
+
+
+@dataclass
+class ResultCell:
+    """A column under construction. `missing`: where it is None. A reference or list that is `nullable` is -1 there."""
+
+    type: Type
+    values: Any
+    missing: Any = None
+    nullable: bool = False
+
+    @property
+    def has_none(self) -> bool:
+        """Is it None in some row, as far as types tell?"""
+        return self.missing is not None or self.nullable
+
+
+@dataclass(frozen=True)
+class ResultLevel:
+    """Rows of results: those of the entries of the Batch themselves, or of the elements of a list in each of them.
+    `starts`: where the rows of each entry begin."""
+
+    outcome: Outcome
+    starts: Any
+
+    @property
+    def count(self) -> int:
+        return self.outcome.count
+
+    def inside(self, held: RaggedResult) -> ResultLevel:
+        return ResultLevel(self.outcome.inside(held), held.offsets[self.starts])
+
+
+def class_kind(template: Container) -> ClassKind:
+    """What sort of record a container is."""
+    match template.kind:
+        case "tuple" | "dict" | "namedtuple" | "table":
+            return template.kind
+        case "mixture" | "list":
+            return "list"
+        case _:
+            return "object"
+
+
+# ---- made store
+#
+# The store of the objects that a call has made: one row an object, whatever its class.
+#
+#     make[of='Node'](x, left)     ->     Node.#tag    of which class each object is
+#     make[of='Leaf'](x)                  Node.x       of both classes
+#                                         Node.left    rows of this store, of class Node
+#
+# Objects of the examples that stand beside them are rows of it too: their store is *adopted*, and what refers to its
+# rows refers to their new places.
+
+
+class BuiltColumns(Protocol):
+    """The batch under construction (`assembly.py`)."""
+
+    outcome: Outcome
+    stores: list[Store]
+    columns: dict[str, Any]
+    reads_input: bool
+
+    @property
+    def input(self) -> Mapping[str, Any]: ...
+
+    def name(self, wanted: str) -> str: ...
+
+    def cell(self, template: Template, level: ResultLevel) -> ResultCell: ...
+
+
+def is_made(type: Type, adopted: Sequence[str]) -> bool:
+    """Are values of this type, or the elements of its lists, objects that were made or stand beside such?"""
+    match type:
+        case BuiltObject():
+            return True
+        case Ref(store=store):
+            return store in adopted
+        case List(elem=elem):
+            return is_made(elem, adopted)
+        case _:
+            return False
+
+
+@dataclass
+class _BuiltColumn:
+    """A field under construction, for the classes at some positions. `missing`: where it is None."""
+
+    name: str
+    cell: ResultCell
+    classes: list[int]
+
+    def merge(self, cell: ResultCell, mine: Any) -> None:
+        """Other rows of this field: those of another class that has it too."""
+        old, new = (_filled(c, (cell if c is self.cell else self.cell)) for c in (self.cell, cell))
+        missing = None
+        if not isinstance(new.type, Ref | List) and (old.missing is not None or new.missing is not None):
+            before, after = (jnp.zeros(mine.shape, bool) if c.missing is None else c.missing for c in (old, new))
+            missing = jnp.where(mine, after, before)
+        mask = mine.reshape(mine.shape + (1,) * (new.values.ndim - 1))
+        null = old.has_none or new.has_none
+        self.cell = ResultCell(new.type, jnp.where(mask, new.values, old.values), missing, null)
+
+
+def _filled(cell: ResultCell, other: ResultCell) -> ResultCell:
+    """A field that is always None, as one of the type that it has elsewhere."""
+    if cell.type != UNKNOWN or other.type == UNKNOWN:
+        return cell
+    empty = -1 if isinstance(other.type, Ref | List) else 0
+    return ResultCell(other.type, jnp.full_like(other.values, empty), jnp.ones(other.values.shape[0], bool), True)
+
+
+@dataclass
+class Adopted:
+    """The input without the stores whose rows have moved to that of the made objects."""
+
+    schema: Schema
+    moved: dict[str, Any]
+    gone: frozenset[str]
+
+    def leaves(self, held: Mapping[str, Any]) -> dict[str, Any]:
+        return {n: x for n, x in held.items() if n not in self.gone} | self.moved
+
+
+class MadeStore:
+    """One store for all objects that a call has made, and for those of the examples that stand beside them: the rows of
+    an adopted store come first in each example."""
+
+    def __init__(self, batch: BuiltColumns) -> None:
+        assert batch.outcome.made is not None
+        self.batch, self.rows = batch, batch.outcome.made
+        names = [t.name for t, _ in self.rows.classes]
+        self.name = batch.name("|".join(dict.fromkeys(sorted([*names, *self.rows.adopted]))))
+        self.position = len(batch.stores)
+        batch.stores.append(Store(self.name, (), ()))  # reserves the name while the fields are built
+        self.fields: list[_BuiltColumn] = []
+        self.classes: list[Class] = []
+
+    def cell(self, type: Type, rows: Any) -> ResultCell:
+        if isinstance(type, List):
+            self.batch.reads_input = True
+            return ResultCell(self.moved(type), rows, nullable=True)
+        return ResultCell(
+            Ref(self.name), rows if isinstance(type, BuiltObject) else self.place(type, rows), nullable=True
+        )
+
+    def moved(self, type: Type) -> Type:
+        """A type of the examples as it is when adopted objects are rows of this store."""
+        match type:
+            case Ref(store=store) if store in self.rows.adopted:
+                return Ref(self.name)
+            case List(elem=elem, store=store):
+                return List(self.moved(elem), store)
+            case _:
+                return type
+
+    def place(self, type: Type, rows: Any) -> Any:
+        """Rows of an adopted store as rows of this one; of other types as they are."""
+        if not isinstance(type, Ref) or type.store not in self.rows.adopted:
+            return rows
+        starts = self.batch.input[transfer.STARTS + type.store]
+        example = jnp.maximum(jnp.searchsorted(starts, rows, side="right") - 1, 0)
+        first = jnp.asarray(self.rows.starts)[:-1]
+        for store in self.rows.adopted[: self.rows.adopted.index(type.store)]:
+            first = first + jnp.diff(self.batch.input[transfer.STARTS + store])
+        example = jnp.minimum(example, max(first.shape[0] - 1, 0))
+        moved = rows - jnp.asarray(starts)[example] + first[example] if first.shape[0] else rows
+        return jnp.where(jnp.asarray(rows) >= 0, moved, -1)
+
+    def assemble(self) -> Adopted | None:
+        """Build the store; returns what is left of the input where objects of it were adopted."""
+        kinds = jnp.asarray(self.rows.rows(self.rows.kinds))
+        tags = kinds
+        for k, (template, first) in enumerate(self.rows.classes):
+            self.made_class(template, first, kinds == k)
+        for k, store in enumerate(self.rows.adopted, 1):
+            tags = self.adopt(store, jnp.asarray(self.rows.rows(self.rows.kinds + k)), tags)
+        tags = self.joined_classes(tags)
+        columns = self.batch.columns
+        fields = []
+        for number, held in enumerate(self.fields):
+            twin = any(f.name == held.name for f in self.fields[:number])
+            column = f"{self.name}.{held.name}" + (f".{number}" if twin else "")
+            columns[column] = held.cell.values
+            if held.cell.missing is not None:
+                columns[f"{column}?"] = held.cell.missing
+            optional, unknown = held.cell.missing is not None, held.cell.type == UNKNOWN
+            kind, null = held.cell.type, held.cell.has_none
+            fields.append(Field(held.name, kind, column, tuple(held.classes), optional, unknown, null))
+        columns[f"{self.name}.#tag"] = tags
+        columns[transfer.STARTS + self.name] = self.rows.starts
+        self.batch.stores[self.position] = Store(self.name, tuple(self.classes), tuple(fields))
+        return self.rest() if self.rows.adopted else None
+
+    def joined_classes(self, tags: Any) -> Any:
+        """Classes of one form are one: objects that were made, and those of the examples beside them. Returns the
+        classes of all rows."""
+        forms: dict[Any, int] = {}
+        kept: list[Class] = []
+        position = []
+        for k, cls in enumerate(self.classes):
+            form = (cls.cls, cls.kind, cls.keys, *(n for n, held in enumerate(self.fields) if k in held.classes))
+            if form not in forms:
+                forms[form] = len(kept)
+                kept.append(cls)
+            position.append(forms[form])
+        for held in self.fields:
+            held.classes = sorted({position[k] for k in held.classes})
+        self.classes = kept
+        return jnp.asarray(position, jnp.int32)[jnp.maximum(tags, 0)]
+
+    def class_of(self, name: str, kind: ClassKind, cls: type | None, keys: tuple[str, ...] = ()) -> int:
+        taken = {c.name for c in self.classes}
+        number, made = 1, name
+        while made in taken:
+            number += 1
+            made = f"{name}_{number}"
+        self.classes.append(Class(made, kind, cls, keys))
+        return len(self.classes) - 1
+
+    def made_class(self, template: MadeTemplate, first: int, mine: Any) -> None:
+        form = template.fields
+        position = self.class_of(template.name, class_kind(form), form.cls, form.keys if form.kind == "dict" else ())
+        outcome = replace(
+            self.batch.outcome, count=int(mine.shape[0]), results=self.rows.results[first:], live=self.rows.starts[-1]
+        )
+        level = ResultLevel(outcome, jnp.asarray(self.rows.starts))
+        for key, child in zip(form.keys, form.children, strict=True):
+            self.add(str(key), self.batch.cell(child, level), mine, [position])
+
+    def adopt(self, store: str, rows: Any, tags: Any) -> Any:
+        """The classes and fields of a store of the examples; returns the classes of all rows."""
+        self.batch.reads_input = True
+        held, leaves = self.batch.outcome.schema.store(store), self.batch.input
+        position = {k: self.class_of(c.name, c.kind, c.cls, c.keys) for k, c in enumerate(held.classes)}
+        mine, at = rows >= 0, jnp.maximum(rows, 0)
+        first = min(position.values())
+        for f in held.fields:
+            values = self.place(f.type, jnp.asarray(leaves[f.column])[at])
+            missing = jnp.asarray(leaves[f"{f.column}?"])[at] if has_mask(f) else None
+            cell = ResultCell(self.moved(f.type), values, missing, f.nullable)
+            self.add(f.name, cell, mine, [position[k] for k in f.classes])
+        return jnp.where(mine, first + jnp.asarray(leaves[f"{store}.#tag"])[at], tags)
+
+    def add(self, name: str, cell: ResultCell, mine: Any, classes: list[int]) -> None:
+        for held in self.fields:
+            if held.name == name and (held.cell.type == cell.type or UNKNOWN in (held.cell.type, cell.type)):
+                held.merge(cell, mine)
+                held.classes += classes
+                return
+        self.fields.append(_BuiltColumn(name, cell, classes))
+
+    def rest(self) -> Adopted:
+        """The other stores of the examples, their references to adopted objects moved."""
+        known, leaves = self.batch.outcome.schema, self.batch.input
+        moved: dict[str, Any] = {}
+        gone = {transfer.STARTS + s for s in self.rows.adopted}
+        stores, lists = [], []
+        for store in known.stores:
+            if store.name in self.rows.adopted:
+                gone |= {f"{store.name}.#tag", *(n for f in store.fields for n in (f.column, f"{f.column}?"))}
+                continue
+            fields = []
+            for f in store.fields:
+                fields.append(replace(f, type=self.moved(f.type)))
+                moved[f.column] = self.place(f.type, leaves[f.column])
+            stores.append(replace(store, fields=tuple(fields)))
+        for items in known.lists:
+            lists.append(replace(items, elem=self.moved(items.elem)))
+            column = f"{items.name}.#values"
+            moved[column] = self.place(items.elem, leaves[column])
+        return Adopted(replace(known, stores=tuple(stores), lists=tuple(lists)), moved, frozenset(gone))
 
 
 def _classes(name: str, template: Container, members: Sequence[Container]) -> tuple[Class, ...]:

@@ -19,8 +19,7 @@ from autobatch.call.arguments import canonical, is_array, one_level
 from autobatch.call.batches.batch import Batch
 from autobatch.call.batches.groups import BatchForm, BatchLeaves
 from autobatch.call.grouped import GroupedBatch, pack
-from autobatch.call.objects import unbatch
-from autobatch.call.results import Failures
+from autobatch.call.results import Failures, unbatch
 from autobatch.data.columns import ROOT
 from autobatch.data.ragged import Ragged
 from autobatch.data.schema import Schema

@@ -22,14 +22,19 @@ from autobatch.call.batches.batch import Batch
 from autobatch.call.batches.data import Examples
 from autobatch.call.batches.groups import data_tables, with_rows
 from autobatch.call.containers import in_same_places
-from autobatch.call.cotangents import Numbered, fit, fit_examples, paired, same_rows, tangents_of_objects
 from autobatch.call.gradients import (
+    Numbered,
     SharedStructure,
     derivative_of,
     derivatives_like,
+    fit,
+    fit_examples,
     float_columns,
     has_derivative,
     is_float,
+    paired,
+    same_rows,
+    tangents_of_objects,
 )
 from autobatch.call.group_results import JoinedResults
 from autobatch.call.grouped import GroupedBatch

@@ -15,8 +15,7 @@ import numpy as np
 
 from autobatch.call import wording
 from autobatch.call.arguments import BoundArguments
-from autobatch.call.objects import stack
-from autobatch.call.results import Failures
+from autobatch.call.results import Failures, stack
 from autobatch.errors import ExampleError, Failure, UnsupportedError
 from autobatch.ir import jax_compat
 

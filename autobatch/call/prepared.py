@@ -18,10 +18,10 @@ import numpy as np
 from autobatch.backends.interface import Placement
 from autobatch.call import called_back, native, on_gpu, results
 from autobatch.call.arguments import BoundArguments
+from autobatch.call.assembly import Outcome
 from autobatch.call.batches.data import FAILED, Examples
 from autobatch.call.checks import refuse, refuse_failed
 from autobatch.call.native import SOMEWHERE, Moved
-from autobatch.call.outcome import Outcome
 from autobatch.call.ready import Ready
 from autobatch.call.room import OtherBackend, ask_for_room, exhausted, overflowed
 from autobatch.call.sharing import PackedArgument

@@ -18,10 +18,10 @@ from autobatch.call import transfer
 from autobatch.call.arguments import BoundArguments, Order, order_of
 from autobatch.call.batches.data import Component, Examples
 from autobatch.call.batches.groups import Group, Planner
-from autobatch.call.recognise import Matcher, pattern_of
 from autobatch.call.room import KnownCapacities
 from autobatch.call.sharing import COLUMNS, PackedArgument, Sharing, has_columns
 from autobatch.call.specialise import SpecialisedProgram, parameters
+from autobatch.call.warm import Matcher, pattern_of
 from autobatch.common.cache import Bounded, CacheInfo, Key, differences, logger
 from autobatch.common.collecting import collecting_later
 from autobatch.common.progress import compiling

@@ -21,9 +21,9 @@ import numpy as np
 
 from autobatch.call import results, transfer
 from autobatch.call.arguments import Order
+from autobatch.call.assembly import MadeRows
 from autobatch.call.batches.data import FAILED, Component, Examples, array_columns, raw, zeros
 from autobatch.call.batches.groups import ARGUMENT, Planner, Tables
-from autobatch.call.outcome import MadeRows
 from autobatch.call.ready import Ready
 from autobatch.call.reference import Reference
 from autobatch.common import progress
@@ -48,7 +48,7 @@ from autobatch.ir.manual_axes import as_one
 from autobatch.ir.rewrite import free_values
 from autobatch.ir.template import is_numpy, outputs
 from autobatch.ir.types import STR, Array, List, Ref, Tag, Type
-from autobatch.passes.schedule.footprint import too_large
+from autobatch.passes.schedule.costs import too_large
 from autobatch.source import NOWHERE, Span
 
 jax.tree_util.register_dataclass(ArrayResult, ("values",), ())

@@ -32,8 +32,7 @@ from autobatch.passes.analysis.fallible import fallible_reads
 from autobatch.passes.analysis.structure import StructureFacts, analyse
 from autobatch.passes.control.indices import keep_known_bounds
 from autobatch.passes.control.kinds import loops_to_functions
-from autobatch.passes.control.masks import Masked, mask_numeric_control, take_gradients
-from autobatch.passes.control.obstacles import Obstacle
+from autobatch.passes.control.masks import Masked, Obstacle, mask_numeric_control, take_gradients
 from autobatch.passes.control.on_device import numbers_of, run_on_device
 from autobatch.passes.control.refuse import (
     TracedDecidesError,
@@ -45,8 +44,7 @@ from autobatch.passes.control.refuse import (
 from autobatch.passes.control.stack import Limits, Repeats, use_stack
 from autobatch.passes.control.status import cut_off, hand_up_statuses
 from autobatch.passes.control.uniform_loops import Turns, fuse_uniform_loops
-from autobatch.passes.memory.arena_lists import decided_by_device
-from autobatch.passes.memory.arenas import left_to_traces, lists_in_arenas
+from autobatch.passes.memory.arenas import decided_by_device, left_to_traces, lists_in_arenas
 from autobatch.passes.memory.chosen_rows import objects_as_rows
 from autobatch.passes.simplify.cse import eliminate_common
 from autobatch.passes.simplify.inline import recursive_functions

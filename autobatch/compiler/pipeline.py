@@ -37,6 +37,7 @@ from autobatch.compiler.computed import (
     offsets,
 )
 from autobatch.compiler.control import (
+    ControlledFunctions,
     MaskedFunctions,
     Passes,
     PassRequest,
@@ -47,42 +48,83 @@ from autobatch.compiler.control import (
     with_arenas_alone,
     with_letters,
 )
-from autobatch.compiler.scheduling import Scheduled, scheduled
 from autobatch.compiler.stored import ProgramFacts, ProgramStore, facts_of, is_plain, store_of
 from autobatch.data.columns import Columns
-from autobatch.data.combine import combine
 from autobatch.data.returned import element_type
 from autobatch.data.schema import ColumnInput, Schema, SharedColumns, WordInput, columns_read, with_shared
 from autobatch.data.spec import Number, PlanSpec
 from autobatch.data.tables import Signature, TableRequest
+from autobatch.data.together import combine
 from autobatch.errors import ExampleError, Failure
 from autobatch.frontend import LoweredModule, lower
 from autobatch.ir.blocks import is_too_deep
 from autobatch.ir.capacity import TOO_LARGE
 from autobatch.ir.core import Apply, Module, walk
 from autobatch.ir.printer import print_module
-from autobatch.ir.system import print_system
+from autobatch.ir.system import System, print_system
 from autobatch.ir.template import NO_INTEGERS, Integers
 from autobatch.ir.types import INT, Array
 from autobatch.options import Options
-from autobatch.passes.analysis.decisions import Decisions
+from autobatch.passes.analysis.structure import Decisions, analyse
 from autobatch.passes.control.overflows import add_up_by_loops, mark_integers, unchecked
+from autobatch.passes.control.refuse import check_unread
+from autobatch.passes.control.uniform_loops import Turns
+from autobatch.passes.frames.frames import build_system
+from autobatch.passes.frames.specialise import in_recurrences, specialise
 from autobatch.passes.memory.made_lists import without_made_lists
 from autobatch.passes.memory.rows import has_structure, structure_as_rows
 from autobatch.passes.memory.shared_rows import shared_as_rows
-from autobatch.passes.schedule.fission import Recurrence, Schedule, print_schedule
-from autobatch.passes.schedule.footprint import Footprint
+from autobatch.passes.schedule.contractions import merge_contractions, narrow_joins
+from autobatch.passes.schedule.costs import Footprint
+from autobatch.passes.schedule.fission import Recurrence, Schedule, fission, print_schedule
+from autobatch.passes.schedule.path_sums import sum_over_paths
 from autobatch.passes.schedule.requests import table_request
+from autobatch.passes.schedule.sharing import share_rows
 from autobatch.passes.simplify.cse import eliminate_common
 from autobatch.passes.simplify.inline import inline
 from autobatch.planning.activations import inspect
 from autobatch.planning.assemble import make_plan
 from autobatch.planning.bind import bind_plan, exact_outputs
-from autobatch.planning.endless import HOPELESS, EndlessWatch, host_limits
-from autobatch.planning.failures import first_failures
+from autobatch.planning.endless import HOPELESS, EndlessWatch, first_failures, host_limits
 from autobatch.planning.plan import DataPlan
 from autobatch.planning.size_classes import STEP, SizeClasses, Usual
 from autobatch.source import Span
+
+# ---- scheduling
+#
+# From functions whose control is known to equations over rows, and the order in which these run: passes 9 to 16.
+
+
+class Scheduled(NamedTuple):
+    """A program as equations over rows, and in which order they run. `turns`: room for the turns of loops that shared
+    integers count."""
+
+    functions: Module
+    system: System
+    spec: PlanSpec
+    schedule: Schedule
+    turns: Turns
+
+
+def scheduled(found: ControlledFunctions, asked: PassRequest) -> Scheduled:
+    """Passes 9 to 16: equations over spaces of rows, and the order in which they run."""
+    passes, schema, known, on_device = asked.passes, asked.schema, asked.known, asked.on_device
+    functions, facts, fallible, turns, _ = found
+    functions = passes.after("unread", check_unread(functions, facts, fallible, schema))
+    facts = analyse(functions, on_device, known)
+    system, spec, values = build_system(functions, facts, schema)
+    schedule = fission(share_rows(system))
+    while (moved := specialise(functions, in_recurrences(schedule, values))) is not None:
+        functions = passes.after("specialise", moved)
+        system, spec, values = build_system(functions, analyse(functions, on_device, known), schema)
+        schedule = fission(share_rows(system))
+    for improve in (sum_over_paths, merge_contractions, narrow_joins):
+        if (better := improve(schedule)) is not None:
+            schedule = fission(better)
+    passes.write("system", lambda: print_system(system))
+    passes.write("fission", lambda: print_schedule(schedule))
+    return Scheduled(functions, system, spec, schedule, turns)
+
 
 Ready = tuple[LoweredModule, Module, PassRequest]
 """What the front end has made of a function, and what is asked for."""

@@ -32,8 +32,17 @@ from autobatch.data.columns import (
 )
 from autobatch.data.infer import MAX_NESTING, Inference, InferenceConflict, InferredPlace, InferredRecord
 from autobatch.data.layout import SchemaLayout, lay_out
-from autobatch.data.leaves import LeafColumn, Mixed, RaggedLeaf, Vocabularies, as_ragged, describe_value, leaf_column
-from autobatch.data.libraries import INTEGER_LISTS, is_graph_class
+from autobatch.data.leaves import (
+    INTEGER_LISTS,
+    LeafColumn,
+    Mixed,
+    RaggedLeaf,
+    Vocabularies,
+    as_ragged,
+    describe_value,
+    is_graph_class,
+    leaf_column,
+)
 from autobatch.data.placing import read_like
 from autobatch.data.reading import Lacking, ObjectReader
 from autobatch.data.schema import UNKNOWN, Schema

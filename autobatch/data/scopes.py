@@ -46,7 +46,7 @@ class GrowingArray:
 class FunctionActivations:
     """The activations of one function so far. `seen` interns the arguments of calls. Of the pending ones, `depths`: the
     calls that wait for each; `turns`: of a `while` loop, how many have been before. `handed`: pointers that turns have
-    handed on, for arguments which are slots of their own (`handed_slots`); see `turns.py`."""
+    handed on, for arguments which are slots of their own (`handed_slots`); see `activations.py`."""
 
     function: Function
     host_args: tuple[int, ...]

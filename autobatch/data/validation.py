@@ -14,7 +14,7 @@ import numpy as np
 
 from autobatch.data.archive import AnyArray, Damaged
 from autobatch.data.columns import Column, Columns, Ints, columns_of, host_dtype, host_shape
-from autobatch.data.libraries import INTEGER_LISTS, describe_library_object, is_graph_class, is_sparse_class
+from autobatch.data.leaves import INTEGER_LISTS, describe_library_object, is_graph_class, is_sparse_class
 from autobatch.data.schema import Class, Schema, Store
 from autobatch.data.unpack import Unpacker, bare
 from autobatch.ir import jax_compat

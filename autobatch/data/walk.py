@@ -23,8 +23,15 @@ import numpy as np
 
 from autobatch.data.columns import Ints
 from autobatch.data.infer import RecordKind, Signature, sort_of_array
-from autobatch.data.leaves import Category, array_type, category, cure, vocabulary_of
-from autobatch.data.libraries import describe_library_object, is_library_object
+from autobatch.data.leaves import (
+    Category,
+    array_type,
+    category,
+    cure,
+    describe_library_object,
+    is_library_object,
+    vocabulary_of,
+)
 from autobatch.data.reading import ObjectKind, ObjectShape, TypeRegistry, has_plain_attributes, leaf_code
 from autobatch.errors import BatchError
 

@@ -123,7 +123,7 @@ class BlockProgram:
     """A function that ran by blocks, and all that it calls. `blocks[0]` is its entry. Operands of the operation set the
     registers `parameters`, then those of `captured`, which never change. `results` are registers. `forced`: the control
     that no row can be laid out for; `functions`: the names of what became blocks; `structured`: these functions before
-    that, the first one with the arguments `parameters` (`structured.py`). Two programs are equal if they are
+    that, the first one with the arguments `parameters` (`blocks.py`). Two programs are equal if they are
     one."""
 
     name: str

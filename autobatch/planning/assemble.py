@@ -15,9 +15,8 @@ from autobatch.data.returned import MADE_STORE, owners, relative, store_of
 from autobatch.data.scopes import ROW, SHIFT
 from autobatch.data.spec import PlanSpec, TableSpec
 from autobatch.data.tables import Edge, LoopRequest, TableRequest
-from autobatch.planning.levels import longest_paths
+from autobatch.planning.equal_rows import longest_paths, stable_order
 from autobatch.planning.numbering import NumberingTables, number_rows
-from autobatch.planning.ordering import stable_order
 from autobatch.planning.outgoing import Activations
 from autobatch.planning.paths import add_paths
 from autobatch.planning.plan import DataPlan

@@ -20,13 +20,11 @@ from numpy.typing import NDArray
 from autobatch.data.columns import offsets_of
 from autobatch.data.tables import UNIFORM, LoopRequest, Signature, window_widths
 from autobatch.planning.binding import Binding, Folded, Gathered, Pointers
-from autobatch.planning.ordering import distinct_rows, inverse, stable_order
+from autobatch.planning.equal_rows import distinct_rows, inverse, stable_order
 from autobatch.planning.own_arrays import own_arrays
 from autobatch.planning.plan import DataPlan, counts_of_lists
-from autobatch.planning.size_classes import STEP, SizeClass, Usual
-from autobatch.planning.stepped import SteppedBinder
-from autobatch.planning.steps import StepMachine
-from autobatch.planning.windows import windows
+from autobatch.planning.size_classes import STEP, SizeClass, Usual, windows
+from autobatch.planning.stepped import StepMachine, SteppedBinder
 
 Ints = NDArray[np.int64]
 Values = NDArray[Any]

@@ -15,10 +15,93 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.planning.levels import longest_paths
-from autobatch.planning.ordering import stable_order
+# ---- ordering
+#
+# Orders of rows: sorted by small integers, and the distinct ones among equal rows.
+
 
 Ints = NDArray[np.int64]
+
+
+def stable_order(keys: Ints) -> Ints:
+    """A stable argsort of non-negative integers: by radix, of 16 bits at a time, where they are small, as levels and
+    numbers of rows are."""
+    most = int(keys.max(initial=0))
+    if most >= 2**32:
+        return np.argsort(keys, kind="stable")
+    order = np.argsort(keys.astype(np.uint16), kind="stable")  # by the lower bits
+    if most < 2**16:
+        return order
+    return order[np.argsort((keys >> 16).astype(np.uint16)[order], kind="stable")]
+
+
+def inverse(order: Ints) -> Ints:
+    """Where each entry of a permutation stands."""
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return place
+
+
+def distinct_rows(numbers: Ints, size: int, room: int = 65536) -> tuple[Ints, Ints]:
+    """The rows whose number stands in no row before them, ascending; and which of these every row equals. Numbers are
+    less than `size`; they are found by marks where these take little room, as value numbers of a data set do."""
+    if size > 16 * len(numbers) + room:
+        _, first, which = np.unique(numbers, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        return first[order], inverse(order)[which]
+    at = np.arange(len(numbers))
+    mark = np.empty(size, np.int64)  # only what is written here is read
+    mark[numbers[::-1]] = at[::-1]  # of equal numbers, the first is written last
+    first_equal = mark.take(numbers)
+    new = first_equal == at
+    return new.nonzero()[0], (new.cumsum() - 1).take(first_equal)
+
+
+# ---- levels
+#
+# Levels: when each row of a recurrence can be computed, by longest path over the rows it reads.
+#
+# All spaces of one recurrence are numbered together. An edge goes from a row to a row that reads it; its weight is 0
+# when the reader's space comes later in the static order of one level, else 1. (Kahn 1962, one NumPy step for each
+# front.)
+
+
+def longest_paths(rows: int, source: Ints, target: Ints, weight: Ints) -> tuple[Ints, Ints]:
+    """The level of each row, and the rows that lie on or behind a cycle (their level is -1)."""
+    order = stable_order(source)
+    target, weight = target[order], weight[order]
+    count = np.bincount(source, minlength=rows)
+    first = np.cumsum(count) - count
+    waiting = np.bincount(target, minlength=rows)
+    level = np.zeros(rows, np.int64)
+    once = np.zeros(rows, np.int64)
+    alike = bool(np.all(weight == 1))  # the level of a row is then the front that it is in
+    fronts = 0
+    front = np.flatnonzero(waiting == 0)
+    while len(front):
+        if alike:
+            level[front] = fronts
+            fronts += 1
+        front = front[count[front] > 0]
+        lengths = count[front]
+        ends = lengths.cumsum()
+        if not len(ends):
+            break
+        edge = (first[front] - ends + lengths).repeat(lengths)
+        edge += np.arange(ends[-1])
+        reached = target[edge]
+        if not alike:
+            np.maximum.at(level, reached, level[front].repeat(lengths) + weight[edge])
+        np.subtract.at(waiting, reached, 1)
+        front = reached[waiting[reached] == 0]
+        if len(front) > 1:  # each once: the last of equal ones
+            once[front] = numbers = np.arange(len(front))
+            front = front[once[front] == numbers]
+    stuck = np.flatnonzero(waiting > 0)
+    level[stuck] = -1
+    return level, stuck
+
+
 Words = NDArray[np.uint64]
 
 DEEPEST = 512

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from autobatch.data.scopes import LENGTH, ROW, SHIFT, GrowingArray, Ints, list_handle, list_run
 from autobatch.errors import PlanError
-from autobatch.planning.levels import longest_paths
+from autobatch.planning.equal_rows import longest_paths
 
 
 class MadeLists:

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from autobatch.data.columns import offsets_of
 from autobatch.data.tables import UNIFORM, PathRequest
 from autobatch.ir.system import Link
-from autobatch.planning.levels import longest_paths
-from autobatch.planning.ordering import stable_order
+from autobatch.planning.equal_rows import longest_paths, stable_order
 from autobatch.planning.plan import DataPlan
 
 Ints = NDArray[np.int64]

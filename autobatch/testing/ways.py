@@ -15,9 +15,8 @@ import numpy as np
 
 from autobatch.api.batched import Batched, batched
 from autobatch.api.derivatives import vjp
-from autobatch.call.cotangents import fit_examples
-from autobatch.call.gradients import derivative_of
-from autobatch.call.objects import unbatch
+from autobatch.call.gradients import derivative_of, fit_examples
+from autobatch.call.results import unbatch
 from autobatch.errors import BatchError, ExampleError
 from autobatch.options import options
 from autobatch.testing import gradients

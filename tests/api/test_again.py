@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch.call.recognise import Matcher, pattern_of
+from autobatch.call.warm import Matcher, pattern_of
 
 leaves = st.one_of(
     st.integers(-32, 32).map(lambda n: n / 8),  # sums of these are exact in any order, also where they cancel

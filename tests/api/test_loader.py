@@ -1,4 +1,4 @@
-"""`ab.Loader`: which batches it yields, in what order; what yields them is `test_loader_thread.py`."""
+"""`ab.Loader`: which batches it yields, in what order; what yields them is `test_prefetch.py`."""
 
 import json
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch.call.batches.sampling import POOL, Sampling
+from autobatch.call.batches.loader import POOL, Sampling
 from tests.api.nodes import chain, close, depth, params, total, trees
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.backends.xla import machine as machines
-from autobatch.backends.xla import measure as measuring
+from autobatch.backends.xla import machine as measuring
 from autobatch.passes.schedule.costs import TYPICAL, MachineCosts
 from tests.passes.frames.programs import parameters, tree_lstm
 from tests.properties.strategies import Node

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.data.items import joined
+from autobatch.data.returned import joined
 from autobatch.planning import endless
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.planning.scalar_ops import PYTHON
+from autobatch.planning.scalar import PYTHON
 
 NAN = float("nan")
 FLOATS = (0.0, -0.0, 1.0, -2.5, 1e308, float("inf"), -float("inf"), NAN)

@@ -2,7 +2,7 @@
 
     contributions      [rows / 32, size, 32]     as `kernel.py` writes them: those of a warp side by side
     parts              [chunks, size, parts]     part p of a chunk: its rows p, p + parts, ... one after the other
-    joined             [chunks, size]            (part 0 + part 8) + ..., as `lanes/sums.py` joins them
+    joined             [chunks, size]            (part 0 + part 8) + ..., as `lanes/reductions.py` joins them
     total              [size]                    one chunk after the other
 
 That is the order in which the processor adds them up under `backend="llvm"`: chunks of `CHUNK` rows, in `PARTS` parts
@@ -19,7 +19,7 @@ from autobatch.backends.cuda import ptx
 from autobatch.backends.cuda.device import Device, DeviceMemory
 from autobatch.backends.cuda.kernel import DEVICE, WARP, DeviceFunction, headed, numbers
 from autobatch.backends.llvm.lanes.program import MOST_SUMMED, PARTS, Result
-from autobatch.backends.llvm.lanes.sums import joined_vector
+from autobatch.backends.llvm.lanes.reductions import joined_vector
 from autobatch.backends.llvm.lanes.tensors import word, words
 from autobatch.backends.llvm.lanes.writer import BYTES, LaneWriter, stored
 from autobatch.backends.llvm.text import LlvmFunction

@@ -16,8 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.backends.folds import data_column
-from autobatch.backends.xla.buffers import Buffers
-from autobatch.backends.xla.loops import LevelLoop
+from autobatch.backends.xla.loops import Buffers, LevelLoop
 from autobatch.backends.xla.native.before import before_loops
 from autobatch.backends.xla.products.window import Matrices, product_of_rows
 from autobatch.backends.xla.row_reads import rows_of_each
@@ -237,7 +236,7 @@ class Emission:
             at += rows
 
     def product_of_joined(self, variables: Sequence[Variable]) -> Any | None:
-        """Where all are products of rows by one matrix (`narrow.py`): one product of all rows; else None."""
+        """Where all are products of rows by one matrix (`contractions.py`): one product of all rows; else None."""
         products = [row_product(self.makers[v]) for v in variables if v in self.makers]
         found = [p for p in products if p is not None]
         if len(found) < 2 or len(found) < len(variables) or len({(p.form, p.weight) for p in found}) > 1:

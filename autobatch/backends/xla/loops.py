@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -12,24 +14,15 @@ import jax.numpy as jnp
 from autobatch.backends.folds import NEUTRAL, combine
 from autobatch.backends.xla.inverse import Runs
 from autobatch.backends.xla.native.operation import native
+from autobatch.backends.xla.products.choice import choose_empty
+from autobatch.backends.xla.products.operation import empty
 from autobatch.backends.xla.products.window import LoopProducts, Source
 from autobatch.backends.xla.rows import compute_live, take
 from autobatch.data.tables import window_widths
 from autobatch.ir import jax_compat
-from autobatch.ir.system import (
-    Atom,
-    Collect,
-    Compute,
-    Equation,
-    Fold,
-    Follow,
-    Gather,
-    Variable,
-    reads,
-    results,
-)
+from autobatch.ir.system import Atom, Collect, Compute, Equation, Fold, Follow, Gather, Variable, reads, results
 from autobatch.passes.schedule.fission import Recurrence, RowOrder, Task
-from autobatch.planning.windows import of_word
+from autobatch.planning.size_classes import of_word
 
 if TYPE_CHECKING:
     from autobatch.backends.xla.emit import Emission
@@ -311,3 +304,36 @@ class LevelLoop:
             return at + 1, jnp.where(mask, whole, total)
 
         return jax.lax.while_loop(lambda c: c[0] < longest, element, (jnp.int32(0), empty))[1]
+
+
+# ---- buffers
+#
+# Memory of a program that rows are written to one window after another.
+
+
+class Buffers:
+    """Those of one program."""
+
+    def __init__(self, products: str, first: int) -> None:
+        """`products`: the option of that name. `first`: tells them from those of other programs in one executable."""
+        self.products, self.numbers = products, count(first)
+
+    def unwritten(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """A buffer whose rows are written before they count for anything. (Nothing that is in it reaches a result:
+        `tests/properties/test_poisoned_padding.py`.) To fill it would take as long as an operation on all of it."""
+        if jnp.issubdtype(dtype, jnp.floating):
+            kernel = choose_empty(self.products, dtype, math.prod(shape) * dtype.itemsize).kernel
+            if kernel is not None:
+                return empty(shape, dtype, next(self.numbers), kernel)
+        return jax_compat.zeros(shape, dtype)
+
+    def beginning(self, parts: list[Any | None], rows: list[int], shape: tuple[int, ...], dtype: Any) -> Any:
+        """A buffer of several arrays, one behind the other, each of so many rows; None: not written yet."""
+        if len(parts) == 1:
+            return self.unwritten((rows[0], *shape), dtype) if parts[0] is None else parts[0]
+        whole, at = self.unwritten((sum(rows), *shape), dtype), 0
+        for part, number in zip(parts, rows, strict=True):
+            if part is not None:
+                whole = jax.lax.dynamic_update_slice_in_dim(whole, part, at, 0, allow_negative_indices=False)
+            at += number
+        return whole

@@ -23,7 +23,7 @@ from autobatch.backends.xla import memory
 from autobatch.backends.xla.lanes import is_float
 from autobatch.ir.masked import Allowed
 from autobatch.options import OptionError
-from autobatch.passes.schedule.footprint import in_words
+from autobatch.passes.schedule.costs import in_words
 from autobatch.source import NOWHERE, Span
 
 State = Sequence[Any]

@@ -158,7 +158,7 @@ class Group:
         self.joined: Bounded[Any, tuple[Group, Any]] = Bounded(8)
         """Groups whose first component this is, by all their components (`joint.py`)."""
         self.epochs: dict[Any, Any] = {}
-        """The capacities of the epochs of these examples, by batch size and schema (`epochs.py`)."""
+        """The capacities of the epochs of these examples, by batch size and schema (`batch.py`)."""
         self._read: dict[tuple[str, bool], np.ndarray[Any, Any]] = {}
         self.shared: dict[bool, Any] = {}
         """The columns as shared inputs, by whether these have 64 bits, where all examples share the objects."""

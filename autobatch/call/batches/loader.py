@@ -1,30 +1,205 @@
 """`Loader`: shuffled minibatches of a packed data set, cut and bound on a background thread.
 
-loader = Loader(data, 64)           sampling.py     which examples: a seed and the number of the epoch
-for batch in loader:                prefetch.py     a thread that is `prefetch` minibatches ahead
+loader = Loader(data, 64)           loader.py     which examples: a seed and the number of the epoch
+for batch in loader:                loader.py     a thread that is `prefetch` minibatches ahead
     params = step(params, batch)    Group.place     tables of all plans, on the device before they are asked for
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import atexit
+import contextvars
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
+from zlib import crc32
 
 import jax
 import numpy as np
 import numpy.typing as npt
 
+from autobatch.call import transfer
 from autobatch.call.batches.batch import Batch
 from autobatch.call.batches.groups import Group
 from autobatch.call.batches.joint import cut_together
-from autobatch.call.batches.prefetch import Prefetched
-from autobatch.call.batches.sampling import Ints, Sampling, checksum
 from autobatch.call.grouped import GroupedBatch
 from autobatch.errors import BatchError
 
+# ---- prefetch
+#
+# Results made ahead of time by a thread of their own, for the device to find its next batch ready.
+#
+#     consumer    take 0 ......... take 1 ......... take 2 .....      waits only where the thread is behind
+#     thread      make 0, 1, 2     make 3           make 4            at most `ahead` results nobody has taken
+#
+# The thread refers to what it makes results of, never to the iterator: an iterator that nobody holds any more ends its
+# thread. Nothing is joined then, since the garbage collector may run anywhere, also where a lock is held that the
+# thread waits for; at the end of the process it is.
+
+
+S = TypeVar("S")
 T = TypeVar("T")
+
+_running: weakref.WeakSet[_Worker] = weakref.WeakSet()
+
+
+class Prefetched(Iterator[T], Generic[T]):
+    """`make(task)` for each task in order. An error of `make` is raised where its result would have come; then there is
+    no further result. `close` ends the thread after the result at hand."""
+
+    def __init__(self, make: Callable[[S], T], tasks: Iterable[S], ahead: int) -> None:
+        self._worker = _Worker(make, tasks, ahead)
+        self._finalizer = weakref.finalize(self, self._worker.stop)
+        self._finalizer.atexit = False
+        self._ended = False
+        self._worker.start()
+
+    def __next__(self) -> T:
+        if self._ended:
+            raise StopIteration
+        kind, value = self._worker.results.get()
+        if kind == "made":
+            self._worker.room.release()
+            made: T = value
+            return made
+        self.close()
+        if isinstance(value, StopIteration):  # it would look like the end
+            raise RuntimeError("StopIteration was raised where a batch is made") from value
+        if kind == "failed":
+            raise value
+        raise StopIteration
+
+    def close(self) -> None:
+        self._ended = True
+        self._finalizer()
+
+
+class _Worker(threading.Thread):
+    """Puts what it makes into `results`: ("made", result), ("failed", error) or ("end", None). `room` counts how many
+    more it may make now. It sees the options and the JAX settings of the thread that it was made in."""
+
+    def __init__(self, make: Callable[[Any], Any], tasks: Iterable[Any], ahead: int) -> None:
+        super().__init__(name="autobatch-prefetch", daemon=True)
+        self._make, self._tasks = make, tasks
+        self._context = contextvars.copy_context()
+        self._x64, self._device = transfer.x64(), jax.config.jax_default_device  # type: ignore[attr-defined]
+        self.results: SimpleQueue[tuple[str, Any]] = SimpleQueue()
+        self.room = threading.Semaphore(ahead)
+        self.stopped = False
+        _running.add(self)
+
+    def run(self) -> None:
+        try:
+            self._context.run(self._run)
+            self.results.put(("end", None))
+        except BaseException as error:  # whatever it is, the consumer has to hear of it, or waits for ever
+            self.results.put(("failed", error))
+        finally:
+            del self._make, self._tasks
+
+    def _run(self) -> None:
+        with ExitStack() as settings:
+            settings.enter_context(jax.enable_x64(self._x64))
+            settings.enter_context(jax.default_device(self._device))
+            for task in self._tasks:
+                self.room.acquire()
+                if self.stopped:
+                    return
+                self.results.put(("made", self._make(task)))
+
+    def stop(self) -> None:
+        self.stopped = True
+        self.room.release()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """A thread that works while the interpreter goes down would crash it."""
+    workers = list(_running)
+    for worker in workers:
+        worker.stop()
+    for worker in workers:
+        if worker.is_alive():
+            worker.join()
+
+
+# ---- sampling
+#
+# Which examples the minibatches of an epoch hold: decided by a seed and the number of the epoch alone.
+#
+#     count=7, batch_size=3           [4 0 6] [2 5 1] [3]          shuffled; the last minibatch is what is left
+#     drop_last=True                  [4 0 6] [2 5 1]
+#     keys (sizes of the examples)    similar examples together, the minibatches in random order
+#
+# Bucketing: what is left over, if anything, is drawn first, so that no example is left out more often than another. The
+# others are permuted and cut into pools of `POOL` minibatches. Within a pool they are sorted by their keys, each moved
+# by up to one minibatch at random, so that the same examples do not meet in every epoch. Then the minibatches of all
+# pools are permuted.
+
+
+Ints = npt.NDArray[np.int64]
+
+POOL = 32
+"""Bucketing sorts so many minibatches at a time."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """`keys[i]`: what examples are bucketed by; None: not at all. Without `shuffle` examples come in their order, or in
+    that of their keys."""
+
+    count: int
+    batch_size: int
+    shuffle: bool
+    seed: int
+    drop_last: bool
+    keys: npt.NDArray[np.generic] | None = None
+
+    @property
+    def batches(self) -> int:
+        """Minibatches an epoch."""
+        whole, rest = divmod(self.count, self.batch_size)
+        return whole + bool(rest and not self.drop_last)
+
+    def epoch(self, number: int) -> list[Ints]:
+        """The examples of each minibatch of an epoch, in their order."""
+        rng = np.random.default_rng((self.seed, number))
+        order: Ints = rng.permutation(self.count) if self.shuffle else np.arange(self.count)
+        if self.keys is not None and not self.shuffle:
+            order = np.argsort(self.keys, kind="stable")
+        rest = self.count % self.batch_size
+        rows = order[: self.count - rest]
+        if self.keys is not None and self.shuffle:
+            rows = self._bucketed(rows, self.keys, rng)
+        batches = list(rows.reshape(-1, self.batch_size))
+        if rest and not self.drop_last:
+            batches.append(order[-rest:])
+        return batches
+
+    def _bucketed(self, rows: Ints, keys: npt.NDArray[np.generic], rng: np.random.Generator) -> Ints:
+        size = POOL * self.batch_size
+        pools = []
+        for start in range(0, len(rows), size):
+            pool = rows[start : start + size]
+            pool = pool[np.argsort(keys[pool], kind="stable")]
+            place = np.arange(len(pool)) + rng.uniform(0, self.batch_size, len(pool))
+            pools.append(pool[np.argsort(place, kind="stable")])
+        batches = np.concatenate(pools).reshape(-1, self.batch_size) if pools else rows.reshape(0, self.batch_size)
+        return rng.permutation(batches).reshape(-1)
+
+
+def checksum(batches: list[Ints]) -> int:
+    """A number that tells orders apart."""
+    total = 0
+    for rows in batches:
+        total = crc32(np.ascontiguousarray(rows, "<i8").tobytes(), crc32(len(rows).to_bytes(8, "little"), total))
+    return total
+
 
 State = dict[str, Any]
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
@@ -27,19 +27,92 @@ from autobatch.call.batches.groups import TOKEN, Group, living_group
 from autobatch.call.prepared import Prepared
 from autobatch.call.ready import Ready
 from autobatch.call.tracing.alike import alike
-from autobatch.call.tracing.calling import TraceRequest, is_traced
 from autobatch.call.tracing.free import FreeVariables
 from autobatch.call.tracing.links import Links, NumberOrigins, refuses_references
 from autobatch.call.tracing.outline import Outline
 from autobatch.call.tracing.over import Over, TracedPlan, without_words
-from autobatch.call.tracing.structure import Kept, TracedStructure, Tracing
+from autobatch.call.tracing.structure import Kept, Make, TracedStructure, Tracing
 from autobatch.common.cache import Bounded
 from autobatch.common.collecting import collecting_later
 from autobatch.data.columns import Columns
-from autobatch.errors import Error, Failure, PlanError, SourceError, StructureWarning, UnsupportedError, warn
+from autobatch.errors import (
+    BatchError,
+    Error,
+    Failure,
+    PlanError,
+    SourceError,
+    StructureWarning,
+    UnsupportedError,
+    warn,
+)
 from autobatch.frontend.memory.heap import CompilesInMemory
 from autobatch.ir.types import Array
+from autobatch.options import Options
 from autobatch.source import NOWHERE
+
+# ---- calling
+#
+# Calls that are to be traced.
+
+
+class TracedFunction(Protocol):
+    """A batched function, as far as its traces know it."""
+
+    __name__: str
+    __wrapped__: Callable[..., Any]
+    planner: Any
+    settings: Any
+
+    def prepare(self, bound: BoundArguments, chosen: Options, runs: bool, *, derives: bool) -> Prepared: ...
+
+
+@dataclass(frozen=True)
+class TraceRequest:
+    """A call that is to be traced. `refused`: what the compiler said, for the first one. `runs`: nothing but to run it;
+    `derives`: it is differentiated. `over` makes another function batched like this one, for the program over traces;
+    `examples` packs the call's."""
+
+    function: TracedFunction
+    bound: BoundArguments
+    refused: Exception | None
+    chosen: Options
+    runs: bool
+    derives: bool
+    over: Make
+    examples: Callable[[], Examples]
+
+    @property
+    def masks(self) -> bool:
+        """May examples fail?"""
+        return bool(self.function.settings.on_error == "mask")
+
+    def prepared(self, function: Any, args: tuple[Any, ...]) -> Prepared:
+        """A call of the program over traces."""
+        bound = function.bound(args, {})
+        found: Prepared = function.prepare(bound, replace(self.chosen, trace=False), self.runs, derives=self.derives)
+        return replace(found, bound=bound)
+
+    def compiled(self) -> Prepared:
+        """The call, whatever else might be traced."""
+        return self.function.prepare(self.bound, replace(self.chosen, trace=False), self.runs, derives=self.derives)
+
+    def packed(self, moving: bool) -> Examples | None:
+        """Its examples, where they are packed, or have to be."""
+        traced = is_traced(self.bound)
+        if not (moving or traced or all(s.kind == "batch" for s in self.bound.slots)):
+            return None
+        try:
+            return self.examples()
+        except BatchError:
+            if traced:
+                raise
+            return None  # of objects that cannot be packed there are traces, but no derivatives
+
+
+def is_traced(bound: BoundArguments) -> bool:
+    """Does JAX trace a batched argument?"""
+    return any(s.is_traced or (s.kind == "batch" and s.values.is_traced) for s in bound.slots)
+
 
 STRUCTURES = 32
 """For so many types of its arguments a function remembers what its structure is."""

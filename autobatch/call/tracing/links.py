@@ -23,7 +23,7 @@ from autobatch.call.tracing.log import ExampleNumber
 from autobatch.call.tracing.rows import ROW, SOURCE
 from autobatch.common.collecting import collecting_later
 from autobatch.data.columns import Columns, columns_of, host_dtype
-from autobatch.data.libraries import is_sparse_class
+from autobatch.data.leaves import is_sparse_class
 from autobatch.data.schema import Schema
 from autobatch.data.unpack import NumberUnpacker, unpack
 from autobatch.ir.types import Array

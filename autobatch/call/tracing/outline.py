@@ -23,7 +23,7 @@ from autobatch.call.plain import plainly
 from autobatch.call.sharing import Sharing
 from autobatch.call.tracing.asked import AskedError
 from autobatch.call.tracing.copying import TraceCopier
-from autobatch.call.tracing.filling import Filling, filling
+from autobatch.call.tracing.filled import Filling, filling
 from autobatch.call.tracing.free import FreeVariables
 from autobatch.call.tracing.graphs import ResultGraph
 from autobatch.call.tracing.guards import checked

@@ -19,7 +19,6 @@ import numpy as np
 from autobatch.call import transfer
 from autobatch.call.tracing import templates
 from autobatch.call.tracing.asked import ASKED, AskedError
-from autobatch.call.tracing.attributes import row
 from autobatch.call.tracing.filled import Filled, whole
 from autobatch.call.tracing.intercepted import paused
 from autobatch.call.tracing.log import (
@@ -36,9 +35,8 @@ from autobatch.call.tracing.log import (
     TooLongError,
 )
 from autobatch.call.tracing.record import UserCode
-from autobatch.call.tracing.slots import Methods, Noted, register
-from autobatch.call.tracing.slots_text import AT_ONCE
-from autobatch.call.tracing.symbols import BINARIES, PYTHON, UNARIES, Symbol, typed
+from autobatch.call.tracing.slots import AT_ONCE, Methods, Noted, register
+from autobatch.call.tracing.symbols import BINARIES, PYTHON, UNARIES, Symbol, row, typed
 from autobatch.call.tracing.templates import FixedType, Template, Type, type_of, type_of_value
 
 

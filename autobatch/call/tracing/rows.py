@@ -23,7 +23,7 @@ from autobatch.call.tracing.source import TracedRow, TraceSource, number_name
 from autobatch.data.columns import ROOT, Columns, columns_of, has_mask, host_dtype, offsets_of, ranges, unfilled
 from autobatch.data.schema import Field, Schema, Store
 from autobatch.ir.types import Array, List, Ref
-from autobatch.planning.ordering import stable_order
+from autobatch.planning.equal_rows import stable_order
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 SOURCE, ROW = "source_", "row_"

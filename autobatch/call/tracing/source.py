@@ -26,8 +26,7 @@ import numpy as np
 
 from autobatch.call.blueprints import NamedConstants, Objects
 from autobatch.call.tracing.classes import OpClass, OperandSlot, OperationClasses, list_type
-from autobatch.call.tracing.compounds import Compound, Compounds
-from autobatch.call.tracing.dispatch import Dispatch, ResultPool
+from autobatch.call.tracing.compounds import Compound, Compounds, Dispatch, ResultPool
 from autobatch.call.tracing.graphs import ConstantNode
 from autobatch.call.tracing.log import CodePlace, ItemsMarker, LeafMarker, SharedMarker, Uniform, span_of_place, spread
 from autobatch.call.tracing.returned import Checked, FreePlace, Prints

@@ -16,9 +16,8 @@ from autobatch.call.batches.packing import pack_fresh
 from autobatch.call.tracing.asked import ASKED, AskedError
 from autobatch.call.tracing.classes import Instances, OperationClasses
 from autobatch.call.tracing.compounds import Compounds
-from autobatch.call.tracing.free import FreeVariables
+from autobatch.call.tracing.free import FreeVariables, LeakWatch
 from autobatch.call.tracing.intercepted import found as functions_found
-from autobatch.call.tracing.leaks import LeakWatch
 from autobatch.call.tracing.log import Kinds, TooLongError, TracedRun, span_of_place
 from autobatch.call.tracing.outline import Outline, span_of
 from autobatch.call.tracing.repeat import check

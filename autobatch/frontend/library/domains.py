@@ -25,8 +25,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from autobatch.frontend.lowering.exceptions import is_caught
 from autobatch.frontend.lowering.numbers import operand_of, traced
-from autobatch.frontend.lowering.raising import is_caught
 from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import is_python

@@ -2,7 +2,7 @@
 
 This file is compiled, not run: where a function uses a graph of the examples, the compiler takes it for a `Graph` whose
 `raw` is the row of the graph (`views.py`), and lowers these methods like functions of the user. `field(raw, name)` is a
-column of the graph, `has_field` says whether it has one; `data/libraries.py` lists them. Nodes are known by their
+column of the graph, `has_field` says whether it has one; `data/leaves.py` lists them. Nodes are known by their
 labels outside, and by their positions inside.
 """
 

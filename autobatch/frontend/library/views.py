@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autobatch.data.libraries import is_graph_class, is_row_matrix, is_sparse_class
+from autobatch.data.leaves import is_graph_class, is_row_matrix, is_sparse_class
 from autobatch.frontend.library import graphs, sparse
 from autobatch.frontend.lowering.state import LoweringState, MemoryChanged
 from autobatch.frontend.syntax.sources import COMPILED

@@ -15,7 +15,7 @@ from typing import Any
 
 from autobatch.errors import SourceError, TypeConflictError, UnsupportedError
 from autobatch.frontend.library.numpy_arrays import marked, passed_kinds
-from autobatch.frontend.lowering import raising
+from autobatch.frontend.lowering import exceptions
 from autobatch.frontend.lowering.access import enclosing_value, expand, wrap
 from autobatch.frontend.lowering.joins import convert, stored
 from autobatch.frontend.lowering.state import (
@@ -195,7 +195,7 @@ def activate(
         return v.Static(None)
     whole = heaps.take_written(s, source.node, rebuild(result, iter(values)))
     made = cells.take_written(s, source, whole)
-    made = raising.take_raised(s, made) if catching else made
+    made = exceptions.take_raised(s, made) if catching else made
     returned = s.context.memory.returned.get(key, ReturnedIdentity())
     s.context.identities.from_call(whole, returned, (*given.values(), *caught.values()))
     if source.node in s.context.memory.caches.known:
@@ -398,8 +398,8 @@ def run(state: LoweringState, source: FunctionSource) -> Layout | None:
 
 def _outcome(state: LoweringState, source: FunctionSource) -> v.Abstract:
     """What the function hands back."""
-    result = raising.result_of(state)
-    result = raising.with_raised(state, result) if state.frame.trying else result
+    result = exceptions.result_of(state)
+    result = exceptions.with_raised(state, result) if state.frame.trying else result
     result = cells.with_written(state, source.node, result)
     return heaps.with_written(state, source.node, stored(state, result))
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from autobatch.frontend.library.tables import has_default
-from autobatch.frontend.lowering import raising
+from autobatch.frontend.lowering import exceptions
 from autobatch.frontend.lowering.access import unset
 from autobatch.frontend.lowering.joins import as_array, common, common_layouts, convert, level, stored
 from autobatch.frontend.lowering.state import BROKE, RESULT, RETURNED, LoweringState
@@ -145,7 +145,7 @@ def carried_names(s: LoweringState, node: Loop) -> list[str]:
     if may_leave(s, node):
         names += [BROKE, RETURNED, RESULT]
     if s.frame.trying:
-        names += raising.variables(s)
+        names += exceptions.variables(s)
     names += heaps.carried(s, node)
     return list(dict.fromkeys(names))
 

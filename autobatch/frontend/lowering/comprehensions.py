@@ -13,33 +13,85 @@ from functools import partial
 from autobatch.errors import SourceError
 from autobatch.frontend.library import graphs, tables
 from autobatch.frontend.library.groups import is_groups
-from autobatch.frontend.library.joined import flatten
+from autobatch.frontend.library.joined import EMPTY, concatenate, flatten
 from autobatch.frontend.library.views import by_nodes_of, is_plain, viewed
 from autobatch.frontend.lowering.access import variable
 from autobatch.frontend.lowering.assignment import assign
 from autobatch.frontend.lowering.branches import condition, harmless
-from autobatch.frontend.lowering.joins import arms, as_listing, stored
+from autobatch.frontend.lowering.carrying import Layouts, Turn, enter_turn, leave, region_of, settle, yields_of
+from autobatch.frontend.lowering.joins import arms, as_listing, attempt, join, stored
 from autobatch.frontend.lowering.numbers import operand_of, undefined
-from autobatch.frontend.lowering.rolled import Body, in_loop
 from autobatch.frontend.lowering.sequences import begin, sequence
 from autobatch.frontend.lowering.state import Ended, LoweringState, UnknownResult
 from autobatch.frontend.memory import heaps, record_heap
 from autobatch.frontend.memory.list_heap import hold, tuple_of
-from autobatch.frontend.syntax import changing
+from autobatch.frontend.syntax import beneath
 from autobatch.frontend.syntax.beneath import refuse_calls_of_elements
 from autobatch.frontend.syntax.generators import expression, yielded
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import Layout, layout_of, leaf_types, leaves, list_types
-from autobatch.ir.core import Apply, If, Map, Operand, Region
+from autobatch.ir.core import Apply, For, If, Map, Operand, Region
 from autobatch.ir.types import INT, List
+
+# ---- rolled
+#
+# Comprehensions whose turns make or change objects that have memory: they are loops, since one turn follows another.
+#
+# [Node(x) for x in xs]            for x in xs:
+#                          ->          made = [*made, Node(x)]
+
+
+Body = Callable[[LoweringState, v.Abstract], tuple[bool | Operand, Callable[[LoweringState], v.Abstract]]]
+"""Whether an item is kept, and what it becomes."""
+_MADE = "<made>"
+
+
+def in_loop(s: LoweringState, found: v.Lazy, body: Body) -> v.Record | v.Listing:
+    """The list that a comprehension makes, one element after the other."""
+    before = dict(s.env)
+    s.bind(_MADE, EMPTY)
+
+    def turn(layouts: Layouts) -> Turn:
+        t, args = enter_turn(s, layouts, ())
+        index = s.context.value(INT, "turn")
+        attempt(t, lambda u: _turn(u, body, found.item(u, v.Leaf(index))))
+        return Turn(t, args, index)
+
+    layouts, made, initial = settle(s, [*heaps.variables(s), _MADE], turn)
+    assert made.index is not None
+    yields = made.args if made.end.dead else yields_of(made.end, layouts)
+    results = tuple(s.context.value(a.type) for a in made.args)
+    region = region_of((made.index, *made.args), made.end, yields)
+    s.emit(For(results, operand_of(s, found.length), tuple(initial), region, s.span))
+    leave(s, layouts, results)
+    listing = s.env[_MADE].value
+    s.restore(before)
+    assert isinstance(listing, v.Record | v.Listing)
+    return listing
+
+
+def _turn(s: LoweringState, body: Body, item: v.Abstract) -> v.Abstract:
+    kept, element = body(s, item)
+
+    def add(t: LoweringState) -> v.Abstract:
+        new = v.Record("list", (0,), (stored(t, element(t)),))
+        t.bind(_MADE, concatenate(t, t.env[_MADE].value, new))
+        return v.Static(None)
+
+    if isinstance(kept, bool):
+        return add(s) if kept else v.Static(None)
+    a, b = arms(s, kept)
+    attempt(a, add)
+    join(s, kept, a, b)
+    return v.Static(None)
 
 
 def comprehension(s: LoweringState, node: ast.ListComp | ast.GeneratorExp) -> v.Abstract:
     """The list that a comprehension makes."""
     if isinstance(node, ast.GeneratorExp):
-        changing.refuse(s, node)
-    elif changing.changes(node):
-        return changing.in_turns(s, node, node.elt)
+        beneath.refuse(s, node)
+    elif beneath.changes(node):
+        return beneath.in_turns(s, node, node.elt)
     before = dict(s.env)
     items = begin(s, s.evaluate(node.generators[0].iter))
     if isinstance(node, ast.GeneratorExp) and isinstance(items, v.Generator):
@@ -54,8 +106,8 @@ def comprehension(s: LoweringState, node: ast.ListComp | ast.GeneratorExp) -> v.
 
 def set_comprehension(s: LoweringState, node: ast.SetComp) -> v.Abstract:
     """The set that a comprehension makes."""
-    if changing.changes(node):
-        return s.context.rules.make_set(s, changing.in_turns(s, node, node.elt))
+    if beneath.changes(node):
+        return s.context.rules.make_set(s, beneath.in_turns(s, node, node.elt))
     before = dict(s.env)
     found = _generate(s, node.generators, node.elt)
     refuse_calls_of_elements(s, node.generators, node.elt)
@@ -265,8 +317,8 @@ def materialise(s: LoweringState, value: v.Abstract) -> v.Abstract:
 def dict_comprehension(s: LoweringState, node: ast.DictComp) -> v.Abstract:
     """A dict, whose keys may be known while compiling."""
     pair = ast.copy_location(ast.Tuple([node.key, node.value], ast.Load()), node)
-    if changing.changes(node):
-        return tables.of_pairs(s, changing.in_turns(s, node, pair))
+    if beneath.changes(node):
+        return tables.of_pairs(s, beneath.in_turns(s, node, pair))
     if (by_node := _by_node(s, node)) is not None:
         return by_node
     before = dict(s.env)

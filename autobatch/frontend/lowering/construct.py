@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from autobatch.errors import UnsupportedError
-from autobatch.frontend.lowering import raising
+from autobatch.frontend.lowering import exceptions
 from autobatch.frontend.lowering.access import wrap
 from autobatch.frontend.lowering.assignment import put
 from autobatch.frontend.lowering.calls import bind_arguments, lookup
@@ -160,7 +160,7 @@ def initialise(
     s.block = inner.block
     s.env.update((n, inner.env[n]) for n in heaps.variables(inner))
     made_now = inner.env[first].value if first in inner.env else itself
-    return raising.take_raised(s, raising.with_raised(inner, made_now)) if s.frame.trying else made_now
+    return exceptions.take_raised(s, exceptions.with_raised(inner, made_now)) if s.frame.trying else made_now
 
 
 def of_base(s: LoweringState, function: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract | None:

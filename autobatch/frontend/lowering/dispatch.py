@@ -21,12 +21,11 @@ from autobatch.errors import UnsupportedError
 from autobatch.frontend.library import prelude, remembered
 from autobatch.frontend.library.builtin_functions import BUILTINS, packed
 from autobatch.frontend.library.choices import CHOICES
-from autobatch.frontend.library.copying import COPIES
 from autobatch.frontend.library.domains import guard
 from autobatch.frontend.library.gradients import gradient, has_gradient, transform_of
+from autobatch.frontend.library.graph_copies import COPIES
 from autobatch.frontend.library.methods import METHODS
-from autobatch.frontend.library.numpy_arrays import is_of_numpy, marked, of_numpy
-from autobatch.frontend.library.numpy_names import OUTSIDE, REFUSED, jax_name
+from autobatch.frontend.library.numpy_arrays import OUTSIDE, REFUSED, is_of_numpy, jax_name, marked, of_numpy
 from autobatch.frontend.library.prelude import LIBRARY, index_of, join
 from autobatch.frontend.library.stacking import stacking
 from autobatch.frontend.library.standard import STANDARD
@@ -48,7 +47,7 @@ from autobatch.frontend.memory.heap import NeedsMemory
 from autobatch.frontend.memory.list_heap import copied
 from autobatch.frontend.memory.list_sites import is_dict, is_list
 from autobatch.frontend.memory.mutation import changes, refuse_by_another_name
-from autobatch.frontend.syntax import stepping
+from autobatch.frontend.syntax import generators
 from autobatch.frontend.syntax.decorated import with_names_copied
 from autobatch.frontend.syntax.generators import begun
 from autobatch.frontend.syntax.sources import MUTATORS, is_bound_method, is_user_function, mutated
@@ -162,7 +161,7 @@ def call_object(s: LoweringState, function: v.Static, args: Arguments, kwargs: N
     if is_bound_method(held):
         receiver = _part(s, function, held.__self__, ("attribute", "__self__"))
         return s.call(v.Static(held.__func__), [receiver, *args], kwargs)
-    if (stepped := stepping.called(s, held, args, kwargs)) is not None:
+    if (stepped := generators.called(s, held, args, kwargs)) is not None:
         return stepped
     if held is next and args and written(s, args[0], "__next__"):
         return prelude.stepped(s, args, kwargs)

@@ -9,8 +9,8 @@ from typing import Any
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.library import priorities, sets, tables
 from autobatch.frontend.library.joined import concatenate
+from autobatch.frontend.library.stacking import transposed
 from autobatch.frontend.library.texts import formatted
-from autobatch.frontend.library.transposing import transposed
 from autobatch.frontend.lowering import printing
 from autobatch.frontend.lowering.access import expand, variable
 from autobatch.frontend.lowering.assignment import assign
@@ -28,8 +28,8 @@ from autobatch.frontend.lowering.indexing import subscript
 from autobatch.frontend.lowering.keywords import named_arguments
 from autobatch.frontend.lowering.numbers import present
 from autobatch.frontend.lowering.operators import BINARY, apply_binary, apply_unary, comparison
+from autobatch.frontend.lowering.reductions import first_element
 from autobatch.frontend.lowering.refusals import EXPRESSION_REFUSALS
-from autobatch.frontend.lowering.searching import first_element
 from autobatch.frontend.lowering.sequences import sequence
 from autobatch.frontend.lowering.state import Ended, LoweringState
 from autobatch.frontend.memory.list_heap import copied, hold
@@ -37,7 +37,7 @@ from autobatch.frontend.memory.list_sites import is_given
 from autobatch.frontend.memory.making import made_by
 from autobatch.frontend.memory.mutation import call_method, set_default
 from autobatch.frontend.memory.rebinding import rebind, refuse_change
-from autobatch.frontend.syntax import changing
+from autobatch.frontend.syntax import beneath
 from autobatch.frontend.syntax.beneath import refuse_given
 from autobatch.frontend.syntax.iterators import refuse_kept, refuse_moving_views, refuse_second_reads
 from autobatch.frontend.syntax.sources import changed_later
@@ -176,7 +176,7 @@ def _slice(s: LoweringState, node: ast.Slice) -> v.Abstract:
 
 
 def _call(s: LoweringState, node: ast.Call) -> v.Abstract:
-    if (result := changing.reduced(s, node)) is not None:
+    if (result := beneath.reduced(s, node)) is not None:
         return result
     if (nested := nested_reduction(s, node)) is not None:
         return s.evaluate(nested)
@@ -191,7 +191,7 @@ def _call(s: LoweringState, node: ast.Call) -> v.Abstract:
         return held
     refuse_second_reads(s, function, node.args)
     refuse_moving_views(s, function, node.args)
-    given = changing.ended(s, node, lambda: _arguments(s, function, node.args))
+    given = beneath.ended(s, node, lambda: _arguments(s, function, node.args))
     if not isinstance(given, list):
         return given
     items = given

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 
 from autobatch.frontend.lowering.branches import condition as holds
+from autobatch.frontend.lowering.exceptions import EXCEPTION, is_caught, raise_again, raise_here
 from autobatch.frontend.lowering.joins import arms, join
 from autobatch.frontend.lowering.key_order import hand_out
 from autobatch.frontend.lowering.numbers import operand_of
-from autobatch.frontend.lowering.raising import EXCEPTION, is_caught, raise_again, raise_here
 from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.types import values as v
 from autobatch.ir.core import Operand

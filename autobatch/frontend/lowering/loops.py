@@ -16,7 +16,7 @@ from functools import partial
 from autobatch.errors import TypeConflictError, UnsupportedError
 from autobatch.frontend.library import groups
 from autobatch.frontend.library.tables import is_dict
-from autobatch.frontend.lowering.appending import appended_list
+from autobatch.frontend.lowering.appending import appended_list, scan
 from autobatch.frontend.lowering.assignment import assign
 from autobatch.frontend.lowering.attributes import written
 from autobatch.frontend.lowering.branches import both, can_fail, condition, guarded_by, leaving, run
@@ -36,9 +36,8 @@ from autobatch.frontend.lowering.carrying import (
     settle,
     yields_of,
 )
+from autobatch.frontend.lowering.exceptions import in_range
 from autobatch.frontend.lowering.numbers import combine, negate, operand_of, traced
-from autobatch.frontend.lowering.protected import in_range
-from autobatch.frontend.lowering.scans import scan
 from autobatch.frontend.lowering.sequences import begin, length, sequence
 from autobatch.frontend.lowering.state import BROKE, CONTINUED, FLAGS, RETURNED, Impure, LoweringState
 from autobatch.frontend.memory import heaps, record_heap
@@ -52,8 +51,7 @@ from autobatch.frontend.syntax.beneath import (
 )
 from autobatch.frontend.syntax.by_index import list_of, run_by_index, run_by_steps
 from autobatch.frontend.syntax.flattening import with_test_inside
-from autobatch.frontend.syntax.generators import run_over
-from autobatch.frontend.syntax.listed import is_recursive, listed, refuse_steps
+from autobatch.frontend.syntax.generators import is_recursive, listed, refuse_steps, run_over
 from autobatch.frontend.syntax.sources import mutated, stores
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import leaf_types

@@ -18,7 +18,6 @@ from typing import Any, NoReturn
 from autobatch.data.schema import Schema
 from autobatch.errors import SourceError, UnsupportedError
 from autobatch.frontend.library.caches import Caches
-from autobatch.frontend.lowering.caught import Caught
 from autobatch.frontend.memory.heap import Heap, add_heap, is_state
 from autobatch.frontend.memory.identity import Identities, ReturnedIdentity
 from autobatch.frontend.memory.list_sites import Sites
@@ -31,6 +30,22 @@ from autobatch.ir.core import Apply, Function, Instruction, Literal, Operand, Va
 from autobatch.ir.ops import Op, own
 from autobatch.ir.types import BOOL, Array, Ref, Type
 from autobatch.source import NOWHERE, Span
+
+# ---- caught
+#
+# What one round of lowering knows of failures that a `try` catches (`exceptions.py`, `exceptions.py`).
+
+
+@dataclass
+class Caught:
+    """Instructions whose failure is `handled`, the variables `before` each that may fail, and what calls of `guarded`
+    functions have raised; instructions by identity, so that they are kept alive here."""
+
+    handled: dict[int, Instruction] = field(default_factory=dict)
+    before: dict[int, tuple[Instruction, dict[str, v.BoundVariable]]] = field(default_factory=dict)
+    raisings: dict[int, dict[str, v.Abstract]] = field(default_factory=dict)
+    guarded: set[str] = field(default_factory=set)
+
 
 RETURNED, BROKE, CONTINUED, RAISED, RESULT = "<returned>", "<broke>", "<continued>", "<raised>", "<result>"
 _FIRST_ID = 1_000_000
@@ -155,7 +170,7 @@ class LoweringMemory:
     inlined: dict[Any, Inlined] = field(default_factory=dict)
     consumers: dict[Any, ast.For] = field(default_factory=dict)
     raised: list[type[BaseException]] = field(default_factory=list)
-    looked_at: dict[type[BaseException], int | None] = field(default_factory=dict)  # these two: `raising.py`
+    looked_at: dict[type[BaseException], int | None] = field(default_factory=dict)  # these two: `exceptions.py`
     plain: set[ast.AST] = field(default_factory=set)
     rewritten: dict[ast.AST, Any] = field(default_factory=dict)
     printing: Any = None
@@ -283,7 +298,7 @@ class FunctionFrame:
     constructing    the object whose attributes `__init__` may set
     borrowed        its arguments, which it may not change
     generators      those that the statement at hand is written into
-    trying          what the `try` around the statement at hand catch, outer ones first; `handling`: see `raising.py`
+    trying          what the `try` around the statement at hand catch, outer ones first; `handling`: see `exceptions.py`
     settling        variables that loops carry and that nothing before them has set, with the first place that read one
     """
 

@@ -12,13 +12,12 @@ from autobatch.frontend.lowering.assignment import assign, augment, delete
 from autobatch.frontend.lowering.branches import guarded, if_statement, leaving
 from autobatch.frontend.lowering.calls import capture
 from autobatch.frontend.lowering.contexts import with_statement
-from autobatch.frontend.lowering.exceptions import try_statement
+from autobatch.frontend.lowering.exceptions import protected, try_statement
 from autobatch.frontend.lowering.failures import assert_statement, raise_statement
 from autobatch.frontend.lowering.functions import define
 from autobatch.frontend.lowering.joins import stored
 from autobatch.frontend.lowering.loops import for_statement, while_statement
 from autobatch.frontend.lowering.patterns import match_statement
-from autobatch.frontend.lowering.protected import protected
 from autobatch.frontend.lowering.refusals import STATEMENT_REFUSALS
 from autobatch.frontend.lowering.state import BROKE, CONTINUED, RESULT, RETURNED, LoweringState
 from autobatch.frontend.syntax.flattening import with_test_apart

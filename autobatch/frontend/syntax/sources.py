@@ -17,8 +17,8 @@ from autobatch.frontend.syntax.bound_methods import with_methods_written_out
 from autobatch.frontend.syntax.iterator_variables import with_iterators_as_places
 from autobatch.frontend.syntax.live_names import LiveNames
 from autobatch.frontend.syntax.outliving import with_outliving_variables
-from autobatch.frontend.syntax.parametrised import without_parameters
 from autobatch.frontend.syntax.scopes import is_cell, with_names_of_their_own
+from autobatch.frontend.syntax.syntax_trees import without_parameters
 from autobatch.source import NOWHERE, Span
 
 FunctionNode = ast.FunctionDef | ast.Lambda

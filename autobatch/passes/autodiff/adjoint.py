@@ -24,7 +24,7 @@ import numpy as np
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Literal
-from autobatch.ir.elementwise import FINITE_DERIVATIVE, INFINITE, is_infinite, stays_finite
+from autobatch.ir.elementwise import CONSTANT, FINITE_DERIVATIVE, INFINITE, is_infinite, stays_finite
 from autobatch.ir.leaf import DerivativeRule
 from autobatch.ir.masked import cut, is_masked
 from autobatch.ir.ops import Op, of_derivatives
@@ -52,13 +52,12 @@ from autobatch.ir.system import (
     System,
     Taken,
     Variable,
+    reads,
     results,
 )
 from autobatch.ir.types import Array
 from autobatch.passes.analysis.unused import is_number
-from autobatch.passes.autodiff.activity import active, live
 from autobatch.passes.autodiff.cut import as_checked, without_failed
-from autobatch.passes.autodiff.declared import resolve, substitute
 from autobatch.passes.autodiff.residuals import Policy, complete
 from autobatch.passes.autodiff.rules import (
     as_operation,
@@ -69,10 +68,97 @@ from autobatch.passes.autodiff.rules import (
     row_rule,
     rule_of,
 )
-from autobatch.passes.schedule.fission import RowOrder, Schedule, mirror
+from autobatch.passes.schedule.fission import RowOrder, Schedule, mirror, sink_into_loops
 from autobatch.passes.schedule.row_reads import lookups, reads_rows, rows_alone
-from autobatch.passes.schedule.sink import sink_into_loops
 from autobatch.source import NOWHERE, Span
+
+# ---- activity
+#
+# Which values of a system a derivative is about: facts, read from the equations.
+#
+# active     an output depends on them, and they on an input, by numbers that can move
+# live       the equations that some outputs depend on
+
+
+def active(system: System) -> frozenset[Variable]:
+    """The variables through which an output depends on an input, by numbers that can move."""
+    readers: dict[Variable, list[Equation]] = defaultdict(list)
+    for equation in system.equations:
+        for variable in reads(equation):
+            readers[variable].append(equation)
+    inputs = [e for e in system.equations if isinstance(e, Shared | Data | Given)]
+    moved: set[Variable] = set()
+    todo = [r for e in inputs for r in results(e) if has_derivative(r.type)]
+    while todo:
+        variable = todo.pop()
+        if variable not in moved:
+            moved.add(variable)
+            todo += [r for e in readers[variable] for r in _moves(e, variable) if has_derivative(r.type)]
+    maker = {r: e for e in system.equations for r in results(e)}
+    found: set[Variable] = set()
+    todo = [v for v in system.outputs if v in moved]
+    while todo:
+        variable = todo.pop()
+        if variable not in found:
+            found.add(variable)
+            todo += [v for v in reads(maker[variable]) if v in moved and variable in _moves(maker[variable], v)]
+    return frozenset(found)
+
+
+def _moves(equation: Equation, variable: Variable) -> tuple[Variable, ...]:
+    """The results of an equation that move with a variable that it reads."""
+    if isinstance(equation, Selected) or (isinstance(equation, Compute) and equation.op.name in CONSTANT):
+        return ()
+    return results(equation)
+
+
+def live(equations: Sequence[Equation], outputs: Sequence[Variable]) -> list[Equation]:
+    """The equations that outputs depend on; what none of them makes is a value of the primal, or handed in."""
+    maker = {r: e for e in equations for r in results(e)}
+    kept: set[int] = set()
+    todo = list(outputs)
+    while todo:
+        equation = maker.get(todo.pop())
+        if equation is not None and id(equation) not in kept:
+            kept.add(id(equation))
+            todo.extend(reads(equation))
+    return [e for e in equations if id(e) in kept]
+
+
+# ---- declared
+#
+# Cotangents are declared before they are defined, since cycles read them. Here equations that read what was declared
+# come to read what defines it.
+
+
+def resolve(variable: Variable, same: Mapping[Variable, Variable]) -> Variable:
+    """The variable that defines a declared one; any other is itself."""
+    while variable in same:
+        variable = same[variable]
+    return variable
+
+
+def substitute(equation: Equation, same: Mapping[Variable, Variable]) -> Equation:
+    """An equation that reads the variables that stand for cotangents."""
+
+    def put(x: Any) -> Any:
+        return resolve(x, same) if isinstance(x, Variable) else x
+
+    match equation:
+        case Compute(operands=xs):
+            return replace(equation, operands=tuple(map(put, xs)))
+        case Contract(operands=xs, cotangents=cts):
+            return replace(equation, operands=tuple(map(put, xs)), cotangents=tuple(map(put, cts)))
+        case Scatter(rows=rows, into=into):
+            return replace(equation, rows=tuple(replace(r, cotangent=put(r.cotangent)) for r in rows), into=put(into))
+        case Collect(readers=readers):
+            return replace(equation, readers=tuple(replace(r, cotangent=put(r.cotangent)) for r in readers))
+        case Taken(reader=reader):
+            return replace(equation, reader=replace(reader, cotangent=put(reader.cotangent)))
+        case Follow(source=source):
+            return replace(equation, source=put(source))
+        case _:
+            return equation
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from autobatch.ir.ops import own
 from autobatch.ir.rewrite import Fresh, with_regions
 from autobatch.ir.types import BOOL, Array
 from autobatch.passes.analysis.structure import StructureFacts, decided
-from autobatch.passes.control.turn_bounds import is_bounds
+from autobatch.passes.control.uniform_loops import is_bounds
 from autobatch.source import Span
 
 UNKNOWN = "<...>"

@@ -20,18 +20,22 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 import jax
+import jax.numpy as jnp
 
 from autobatch.data.schema import Schema
+from autobatch.ir import jax_compat, leaf
 from autobatch.ir.blocks import STATUS
 from autobatch.ir.core import (
     Apply,
+    Call,
     For,
     If,
     Instruction,
     Literal,
+    Map,
     Module,
     Operand,
     Region,
@@ -44,29 +48,236 @@ from autobatch.ir.core import (
 from autobatch.ir.masked import Allowed
 from autobatch.ir.ops import OWN, Op, own
 from autobatch.ir.rewrite import Fresh, copy_region, free_values, region_values, with_operands, with_regions
-from autobatch.ir.types import BOOL, INT
+from autobatch.ir.types import BOOL, INT, Array, List
 from autobatch.passes.analysis.device import deciding, depending_on, device_values
-from autobatch.passes.control.breaks import run_all_turns
-from autobatch.passes.control.failing import Failing, may_be_infinite
-from autobatch.passes.control.float_loops import loops_of_floats
-from autobatch.passes.control.implied import (
+from autobatch.passes.control.indices import check_computed_indices, check_of
+from autobatch.passes.control.inner_gradients import close_gradients, has_gradients
+from autobatch.passes.control.on_device import numbers_of
+from autobatch.passes.control.overflows import check_computed_integers, check_integers_in, of_shared_alone
+from autobatch.passes.control.read_checks import ReadChecks
+from autobatch.passes.control.speculate import (
     Definitions,
     definitions,
     implied,
+    speculate,
     with_implied_tests,
     with_tests_in_front,
     without_tests,
 )
-from autobatch.passes.control.indices import check_computed_indices, check_of
-from autobatch.passes.control.inner_gradients import close_gradients, has_gradients
-from autobatch.passes.control.obstacles import Obstacle, obstacle_in, what_stands_in_the_way
-from autobatch.passes.control.on_device import numbers_of
-from autobatch.passes.control.overflows import check_computed_integers, check_integers_in, of_shared_alone
-from autobatch.passes.control.read_checks import ReadChecks
-from autobatch.passes.control.speculate import speculate
-from autobatch.passes.control.statuses import Statuses
-from autobatch.passes.control.turn_bounds import is_bounds
+from autobatch.passes.control.status import Failing, Statuses, may_be_infinite
+from autobatch.passes.control.uniform_loops import is_bounds
 from autobatch.source import Span
+
+# ---- breaks
+#
+# A loop over structure that computed numbers may end early runs all its turns: in the rest, a row does nothing.
+#
+#     %5 = while (0, %h, False)                          %5 = for %n (0, %h, False)
+#       test (%i, %g, %broken):                            do (%turn, %i, %g, %broken):
+#         yield %i < %n and not %broken                      yield if not %broken then:
+#       do (%i, %g, %broken):                       ->                 %x = item(%xs, %turn)
+#         %x = item(%xs, %i)                                           ...
+#         ...                                                          yield %turn + 1, %y, %stop
+#         yield %i + 1, %y, %stop                                    else: yield %i, %g, %broken
+#
+# How many turns the loop can have is structure, so they are laid out ahead; a branch in each of them is a mask. What
+# the turns read of structure is read by the turn that the host knows.
+
+
+def run_all_turns(module: Module, device: frozenset[Value], stands: Callable[[While], bool]) -> Module:
+    """The module with such loops as loops of as many turns as structure says; the same module where there is none.
+    `device`: the values that computed numbers decide. `stands`: can a loop not stay as it is?"""
+    fresh, changed = Fresh(module), []
+
+    def each(instruction: Instruction) -> Instruction:
+        whole = with_regions(instruction, in_region)
+        if not isinstance(whole, While) or whole.condition.results[0] not in device or not stands(whole):
+            return whole
+        made = _counted(whole, device, fresh)
+        changed.append(made is not None)
+        return made or whole
+
+    def in_region(region: Region) -> Region:
+        return replace(region, body=tuple(map(each, region.body)))
+
+    functions = tuple(replace(f, region=in_region(f.region)) for f in module.functions)
+    return replace(module, functions=functions) if any(changed) else module
+
+
+def _counted(loop: While, device: frozenset[Value], fresh: Fresh) -> For | None:
+    """The loop as one whose number of turns is known; None where no part of its test says so."""
+    test, body = loop.condition, loop.body
+    makers = {r: i for i in test.body if isinstance(i, Apply) for r in i.results}
+    inside = set(region_values(test))
+    for part in _parts(test.results[0], makers):
+        made = makers.get(part) if isinstance(part, Value) else None
+        if made is None or made.op.name != "lt" or made.operands[0] not in test.args:
+            continue
+        k, count = test.args.index(made.operands[0]), made.operands[1]
+        known = isinstance(count, Literal) or (count not in inside and count not in device)
+        if known and _counts_from_zero(loop, k):
+            turn, carried = fresh.value(INT), fresh.like(body.args)
+            env: dict[Value, Operand] = dict(zip(test.args, carried, strict=True))
+            env[test.args[k]] = turn
+            tested = copy_region(replace(test, args=()), env, fresh)
+            env = dict(zip(body.args, carried, strict=True))
+            env[body.args[k]] = turn
+            then = copy_region(replace(body, args=()), env, fresh)
+            results = fresh.like(loop.results)
+            branch = If(results, tested.results[0], then, Region((), (), carried), loop.span)
+            whole = Region((turn, *carried), (*tested.body, branch), results)
+            return For(loop.results, count, loop.init, whole, loop.span)
+    return None
+
+
+def _parts(condition: Operand, makers: dict[Value, Apply]) -> list[Operand]:
+    """What must all hold for a condition to hold."""
+    made = makers.get(condition) if isinstance(condition, Value) else None
+    if made is None or made.op.name != "and":
+        return [condition]
+    return [part for x in made.operands for part in _parts(x, makers)]
+
+
+def _counts_from_zero(loop: While, k: int) -> bool:
+    """Is a carried value the number of the turn?"""
+    start, following = loop.init[k], loop.body.results[k]
+    step = next((i for i in loop.body.body if isinstance(i, Apply) and following in i.results), None)
+    if step is None or step.op.name != "add" or not isinstance(start, Literal) or start.value != 0:
+        return False
+    x, one = step.operands
+    return x == loop.body.args[k] and isinstance(one, Literal) and one.value == 1
+
+
+# ---- float loops
+#
+# Which loops run on the device although the host could count their turns: those that floats of the examples end.
+#
+#     while abs(x * x - a) > 1e-6:          x and a are rows of an array: the host could compute them, turn after turn,
+#         x = x - (x * x - a) / (2 * x)     and lay out a row for each; the device runs the loop under a mask
+#
+# Laid out, a turn costs the host fifty microseconds for every few the device needs, and the numbers are computed twice.
+# Only loops whose numbers are the same on both sides leave the host: Python's floats have 64 bits there, so they stay
+# unless the device's have too; so do integers that a turn does more with than count. A loop has to hold arithmetic
+# alone. Under `jax.jit`, which hides arrays from the host, these loops run the same way.
+
+
+GROWING = frozenset(("mul", "integer_pow", "pow", "dot_general", "cumsum", "cumprod", "reduce_prod", "shift_left"))
+"""What makes an integer too large for the device: the host counts in 64 bits, and says where they are not enough."""
+
+
+def loops_of_floats(module: Module, obstructed: Callable[[While], bool]) -> frozenset[Value]:
+    """The floats that such loops carry, and that decide their turns. `obstructed`: can a loop not run on the device?"""
+    found: set[Value] = set()
+    for function in module.functions:
+        for instruction in walk(function.region):
+            if isinstance(instruction, While) and not obstructed(instruction) and _same_on_device(instruction):
+                for k in _deciding_floats(instruction):
+                    found.update((instruction.body.args[k], instruction.condition.args[k], instruction.results[k]))
+    return frozenset(found)
+
+
+def _deciding_floats(loop: While) -> list[int]:
+    """The positions of carried floats that turns change and that the test depends on, through any number of turns."""
+    test, body = loop.condition, loop.body
+    deciding: set[int] = set()
+    tested = _sources(test, test.results[:1])
+    new = {k for k, a in enumerate(test.args) if a in tested}
+    while new - deciding:
+        deciding |= new
+        read = _sources(body, [body.results[k] for k in deciding])
+        new = {k for k, a in enumerate(body.args) if a in read}
+    return [k for k in sorted(deciding) if _is_float(body.args[k]) and body.results[k] != body.args[k]]
+
+
+def _sources(region: Region, results: Sequence[Operand]) -> set[Operand]:
+    """What some results of a region are computed from; whatever an instruction with regions reads, it may depend on."""
+    makers: Mapping[Value, Instruction] = {r: i for i in region.body for r in i.results}
+    found: set[Operand] = set()
+    todo = list(results)
+    while todo:
+        x = todo.pop()
+        if x in found:
+            continue
+        found.add(x)
+        if isinstance(x, Value) and x in makers:
+            todo += _reads(makers[x])
+    return found
+
+
+def _reads(instruction: Instruction) -> list[Operand]:
+    inner = [x for r in regions(instruction) for i in r.body for x in _reads(i)]
+    return [*operands(instruction), *inner, *(x for r in regions(instruction) for x in r.results)]
+
+
+def _same_on_device(loop: While) -> bool:
+    """Does the device compute every number of the loop as the host does?"""
+    inside = [loop, *(i for r in regions(loop) for i in walk(r))]
+    carried = [a for i in inside for r in regions(i) for a in r.args]
+    read = [x for i in inside for x in operands(i)]
+    return all(_is_wide(x) for x in (*carried, *read)) and not any(_grows(i) for i in inside)
+
+
+def _is_wide(x: Operand) -> bool:
+    """Has a number on the device the bits that it has on the host?"""
+    if isinstance(x, Literal) or not _is_float(x):
+        return True
+    assert isinstance(x.type, Array)
+    return not x.type.weak or jax_compat.device_dtype(x.type).itemsize == 8
+
+
+def _is_float(x: Operand) -> bool:
+    return isinstance(x.type, Array) and jnp.issubdtype(jax_compat.dtype_of(x.type.dtype), jnp.inexact)
+
+
+def _grows(instruction: Instruction) -> bool:
+    if not isinstance(instruction, Apply) or instruction.op.name not in GROWING:
+        return False
+    return any(isinstance(r.type, Array) and r.type.is_integer for r in instruction.results)
+
+
+# ---- obstacles
+#
+# What stands in the way of control that computed numbers decide: what is no arithmetic, and where it is written.
+
+
+Obstacle = tuple[str, Span]
+"""Why control is no masked operation, and where that is written."""
+
+READS = frozenset(("load", "load_is_none", "item", "length", "is_none", "is_class", "tag_index", "tag_equal", "word"))
+
+LIST_IN_IT = (
+    "it hands on a list, of which only numbers say how long it is or which it is: write into an array of a fixed size "
+    "(out = out.at[k].set(x)) and count in k"
+)
+OBJECT_IN_IT = "it hands on an object that numbers choose: choose between what is read of each (x = a.x if c else b.x)"
+
+
+def obstacle_in(instruction: Instruction) -> Obstacle | None:
+    """The first thing inside that is no operation on arrays, no branch and no loop; None where there is none."""
+    for i in [instruction, *(i for r in regions(instruction) for i in walk(r))]:
+        if (what := what_stands_in_the_way(i)) is not None:
+            return what, i.span
+    return None
+
+
+def what_stands_in_the_way(instruction: Instruction) -> str | None:
+    """Why this instruction by itself is no arithmetic; None where it is."""
+    match instruction:
+        case Call(callee=callee):
+            return f"{callee} is called in it, which calls itself"
+        case Map():
+            return "a list is made in it"
+        case Apply(op=op) if op.name == "check":
+            return None
+        case Apply(op=op) if not (op.is_jax or op.name in leaf.NUMERIC or op.name in ("masked", "gradient_of")):
+            return "an object or a list is read in it" if op.name in READS else "a list, an object or a string is in it"
+        case Apply() | If() | For() | While():
+            carried = (*instruction.results, *(a for r in regions(instruction) for a in r.args))
+            if any(isinstance(x.type, List) for x in carried):
+                return LIST_IN_IT
+            return None if all(isinstance(x.type, Array) for x in carried) else OBJECT_IN_IT
+        case _:
+            assert_never(instruction)
 
 
 def mask_numeric_control(
@@ -85,7 +296,7 @@ def mask_numeric_control(
 
     `fallible` finds the reads that an example can fail in; `traced` and `numbers` as in `passes/analysis/structure.py`.
     `turns`: those that a loop may have, for each row. `floats`: loops that floats of the examples end too, as
-    `float_loops.py` says. `unknown`: shared integers that decide structure only once they are known, so what they
+    `masks.py` says. `unknown`: shared integers that decide structure only once they are known, so what they
     decide is not run ahead. `all_numbers`: of no number does the host know anything."""
     if not any(
         isinstance(i, If | For | While) or _is_check(i) or is_bounds(i) or (isinstance(i, Apply) and i.op.exact)
@@ -210,7 +421,7 @@ NOTHING: Mapping[Span, Obstacle] = {}
 class Masked(NamedTuple):
     """A module whose control on computed numbers is operations; what stood in the way of the others; and does anything
     run ahead, also for rows that Python does not bring there (`speculate.py`)? `moved`: are loops among the operations
-    that only floats of the examples end (`float_loops.py`)? `in_front`: of the loops and calls that run
+    that only floats of the examples end (`masks.py`)? `in_front`: of the loops and calls that run
     ahead, the branch that they stood in."""
 
     module: Module

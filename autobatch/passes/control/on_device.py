@@ -25,7 +25,7 @@ from autobatch.ir.core import Apply, For, Instruction, Literal, Module, Operand,
 from autobatch.ir.ops import Op
 from autobatch.ir.rewrite import Fresh, region_values, with_regions
 from autobatch.ir.types import BOOL, INT, Array
-from autobatch.passes.control.turn_bounds import is_bounds, steps_to
+from autobatch.passes.control.uniform_loops import is_bounds, steps_to
 
 
 def run_on_device(module: Module) -> Module:

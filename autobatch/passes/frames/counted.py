@@ -8,7 +8,7 @@
         %9 = call @f.for0(%10 = add(%1, 1), %2, %8, %4)
 
 What a turn does on the host depends on no turn before it, so the planner runs all turns of all loops at once
-(`planning/turns.py`). A loop that does not count, as one with a `break`, is run turn by turn.
+(`planning/activations.py`). A loop that does not count, as one with a `break`, is run turn by turn.
 """
 
 from __future__ import annotations

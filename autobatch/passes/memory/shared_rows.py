@@ -21,7 +21,7 @@ from autobatch.ir.core import Apply, Literal, Module, Operand, Value
 from autobatch.ir.ops import Op
 from autobatch.ir.rewrite import region_values
 from autobatch.ir.types import INT, Array, List, Ref, Tag, Type
-from autobatch.passes.memory.partial_rows import PartialLowering, with_entry_apart
+from autobatch.passes.memory.chosen_rows import PartialLowering, with_entry_apart
 from autobatch.passes.memory.rows import ZERO
 
 

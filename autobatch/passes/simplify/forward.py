@@ -7,7 +7,7 @@
     %8 = exp(%1); %9 = sqrt(%4.0); ...
 
 Masked operations are the instructions that they hold, for lanes have masks there anyhow. What an arm computes again
-because its derivative may be infinite elsewhere (`vectorize/guarded.py`) is computed once, and what nobody reads not
+because its derivative may be infinite elsewhere (`speculate.py`) is computed once, and what nobody reads not
 at all.
 """
 

@@ -11,7 +11,7 @@ that is read at a computed place is a list of such numbers. What looks into long
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, assert_never
@@ -40,17 +40,102 @@ from autobatch.ir.core import (
     walk,
 )
 from autobatch.ir.ops import Op, own
-from autobatch.ir.rewrite import ConstantPool, Fresh, region_values, with_operands, with_regions
+from autobatch.ir.rewrite import ConstantPool, Fresh, free_values, region_values, with_operands, with_regions
 from autobatch.ir.types import BOOL, INT, STR, Array, List, Tag, Type
+from autobatch.passes.analysis.device import deciding
 from autobatch.passes.analysis.single_characters import all_single
 from autobatch.passes.control.blocks import words
 from autobatch.passes.control.indices import UNKNOWN
-from autobatch.passes.memory.arena_lists import Device, lists_of_numbers
+from autobatch.passes.memory.arenas import Device, decided_by_device, lists_of_numbers
+from autobatch.passes.memory.chosen_rows import handing_on
 from autobatch.passes.simplify.inline import recursive_functions
 from autobatch.passes.strings import characters
-from autobatch.passes.strings.handed_words import with_words_handed
-from autobatch.passes.strings.word_reads import is_read, read_in_loops
 from autobatch.source import NOWHERE
+
+# ---- handed words
+#
+# Constant words that recursions read as numbers: the entry hands them on.
+#
+#     func @f(%1: int32*):                      func @main(...):
+#       %2 = tag[value='in']()                    %8 = tag[value='in'](); %9 = word(%8)
+#       %3 = word(%2)                    ->       call @f(0, %9)
+#       ... eq(%1, %3) ... call @f(..)          func @f(%1: int32*, %3: int32*): ... call @f(.., %3)
+#
+# What number a word has, the host says of each batch; a recursion on the device holds numbers alone.
+
+
+Words = dict[Any, Value]
+"""The numbers of words, by their type and what they are."""
+
+
+def with_words_handed(module: Module) -> Module:
+    """The module whose recursions are given the numbers of the constant words that they read."""
+    fresh, recursive = Fresh(module), recursive_functions(module)
+    entry, *others = module.functions
+    if entry.name in recursive:
+        return module
+    found: dict[str, Words] = {f.name: {} for f in module.functions}
+    made = [replace(f, region=_without(f.region, found[f.name], fresh)) if f.name in recursive else f for f in others]
+    if not any(found.values()):
+        return module
+    entry, *others = handing_on([entry, *made], found, fresh.like)
+    first: list[Instruction] = []
+    for (type, word), number in found[entry.name].items():
+        tag = fresh.value(type)
+        first.append(Apply((tag,), own("tag", value=word), (), entry.span))
+        first.append(Apply((number,), own("word"), (tag,), entry.span))
+    entry = replace(entry, region=replace(entry.region, body=(*first, *entry.region.body)))
+    return replace(module, functions=(entry, *others))
+
+
+def _without(region: Region, numbers: Words, fresh: Fresh) -> Region:
+    """A region without such words; notes the values that their numbers are."""
+    inside = [i for i in walk(region) if isinstance(i, Apply)]
+    tags = {i.results[0]: (i.results[0].type, i.op["value"]) for i in inside if i.op.name == "tag"}
+    names: dict[Operand, Value] = {}
+    for i in inside:
+        if i.op.name == "word" and i.operands[0] in tags:
+            key = tags[i.operands[0]]
+            if key not in numbers:
+                numbers[key] = fresh.value(INT)
+            names[i.results[0]] = numbers[key]
+    if not names:
+        return region
+    made = with_operands(_dropping(region, set(names)), lambda x: names.get(x, x))
+    read = {x for i in walk(made) for x in (*operands(i), *(x for r in regions(i) for x in r.results))}
+    return _dropping(made, set(tags) - read - {*made.results})
+
+
+def _dropping(region: Region, results: set[Any]) -> Region:
+    """A region without the operations that compute these values."""
+    kept = (i for i in region.body if not isinstance(i, Apply) or results.isdisjoint(i.results) or not i.results)
+    return replace(region, body=tuple(with_regions(i, lambda r: _dropping(r, results)) for i in kept))
+
+
+# ---- word reads
+#
+# Which characters and parts of the host's strings are read where only the device knows the place.
+#
+# for %n do (%k):                          %n: computed numbers say how often it turns
+#   %4 = text['__getitem__'](%1, %k)       one of the letters of %1, which are copied where it is defined
+
+
+def read_in_loops(region: Region, device: Collection[Operand]) -> Iterator[Value]:
+    """The characters of strings that are read at places which loops of computed numbers count."""
+    for i in walk(region):
+        if isinstance(i, For | Map | While) and deciding(i)[0] in device and decided_by_device(i, device):
+            free = set(free_values(Region((), (i,), ())))
+            within = (j for r in regions(i) for j in walk(r))
+            inside = (j for j in within if isinstance(j, Apply) and j.op.name == "text" and j.operands)
+            read = (j for j in inside if is_read(j) and isinstance(j.operands[-1], Value))
+            yield from (j.results[0] for j in read if j.operands[-1] not in free)
+
+
+def is_read(text: Apply) -> bool:
+    """Is it a character, or a part, of a string?"""
+    name, args = text.op["function"], text.op["args"]
+    return (name == "__getitem__" or name.endswith("_item")) and args[:2] == (..., ...) and ... not in args[2:]
+
 
 _Split = tuple[str, tuple[Any, ...]]
 """How a string is split: the function that reads a part (`ir/texts.py`), and what it is given beside."""
@@ -468,15 +553,15 @@ def _without_unread(region: Region) -> Region:
         gone = {i.results[0] for i in made if is_word(i.results[0].type)} - read
         if not gone:
             return region
-        region = _without(region, gone)
+        region = _without_of_words(region, gone)
 
 
 _WRITTEN_OUT = ("tag", "undefined", "pack_list")
 
 
-def _without(region: Region, gone: Collection[Value]) -> Region:
+def _without_of_words(region: Region, gone: Collection[Value]) -> Region:
     kept = (i for i in region.body if not (isinstance(i, Apply) and i.results and i.results[0] in gone))
-    return replace(region, body=tuple(with_regions(i, lambda r: _without(r, gone)) for i in kept))
+    return replace(region, body=tuple(with_regions(i, lambda r: _without_of_words(r, gone)) for i in kept))
 
 
 def _looked_into(name: str) -> str:

@@ -31,9 +31,8 @@ from autobatch.tools.explain.facts import (
     SourceLine,
     SourceText,
 )
-from autobatch.tools.explain.levels import BoundTables, recurrences
+from autobatch.tools.explain.levels import BoundTables, products, recurrences
 from autobatch.tools.explain.places import Lines, Placed, placed
-from autobatch.tools.explain.products import products
 from autobatch.tools.explain.strategies import ahead, masked, strategies
 from autobatch.tools.explain.written import Where, WrittenLines, around, outermost, written
 

@@ -8,7 +8,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.backends.llvm.lanes import reverse, stacks
-from autobatch.backends.llvm.lanes.chains import versions_of
+from autobatch.backends.llvm.lanes.tape import versions_of
 from autobatch.backends.llvm.whole import code
 from tests.backends.whole.in_place import SIZE, of_stores
 

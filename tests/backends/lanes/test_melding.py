@@ -7,7 +7,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.lanes.melding import melded, parts
+from autobatch.backends.llvm.lanes.control import melded, parts
 from autobatch.ir.core import Call, If, walk
 
 try:

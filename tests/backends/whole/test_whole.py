@@ -13,7 +13,7 @@ import autobatch as ab
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.checked import is_checking
 from autobatch.backends.llvm.whole import code, running
-from autobatch.call import handles
+from autobatch.call import inspection
 from autobatch.common import cache_files
 from autobatch.testing import NotEquivalent, assert_same, check_equivalence
 from tests.backends.whole import drawn
@@ -90,7 +90,7 @@ def test_any_number_of_threads_gives_the_same_bits(monkeypatch):
     x, y = rng.normal(size=(2, 1000)).astype(np.float32)
     one, four = (ab.batched(mandel, backend="llvm", options={"threads": n}) for n in (1, 4))
     np.testing.assert_array_equal(one(x, y), four(x, y))
-    monkeypatch.setattr(handles, "MANY", 100)
+    monkeypatch.setattr(inspection, "MANY", 100)
     np.testing.assert_array_equal(one(x, y), four.lower(x, y).compile()(x, y))
 
 

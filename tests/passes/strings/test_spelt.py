@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import pytest
 
 from autobatch.ir import texts
-from autobatch.passes.memory.arena_operations import ranks
+from autobatch.passes.memory.arena_memory import ranks
 from autobatch.passes.strings import spelt
 
 ROOM = 24

@@ -1,1 +1,1 @@
-"""Minibatches are bound by machine code: `machine.py` takes the steps of `planning/steps.py`."""
+"""Minibatches are bound by machine code: `machine.py` takes the steps of `planning/stepped.py`."""

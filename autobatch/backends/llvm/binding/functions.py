@@ -1,11 +1,11 @@
-"""The function of each step of `planning/steps.py`."""
+"""The function of each step of `planning/stepped.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from autobatch.backends.llvm.binding.step import Step
-from autobatch.planning.steps import FIRST, LENGTH, StepOperation
+from autobatch.planning.stepped import FIRST, LENGTH, StepOperation
 
 
 def lengths(s: Step) -> None:
@@ -239,7 +239,8 @@ def levels(s: Step) -> None:
 
 
 def windows(s: Step) -> None:
-    """As `planning/windows.py` has it; of many rows, all but the last up to twice the widest are in widest windows."""
+    """As `planning/size_classes.py` has it; of many rows, all but the last up to twice the widest are in widest
+    windows."""
     f, (rows, count), table, widths, kinds = s.f, s.vector(0), s.address(1), s.address(2), s.operand(3)
     bits, words, room, firsts = s.operand(4), s.operand(5), s.operand(6), s.operand(7)
     widest = s.wide_at(widths, "0")

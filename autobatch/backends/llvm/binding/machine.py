@@ -17,7 +17,7 @@ from autobatch.backends.llvm.binding.functions import WRITTEN
 from autobatch.backends.llvm.binding.step import Step
 from autobatch.backends.llvm.machine_code import UnavailableError
 from autobatch.backends.llvm.text import LlvmFunction
-from autobatch.planning.steps import WORDS, StepMachine, StepOperation, Steps, StepState
+from autobatch.planning.stepped import WORDS, StepMachine, StepOperation, Steps, StepState
 
 
 def module() -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from autobatch.backends.llvm.text import LlvmFunction
-from autobatch.planning.steps import FIRST, FULL, LENGTH, TOO_LONG, StepOperation
+from autobatch.planning.stepped import FIRST, FULL, LENGTH, TOO_LONG, StepOperation
 
 REGISTERS, ARENA, ROOM, USED, CHOSEN, EXAMPLES, OUT = range(7)
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autobatch.backends.llvm.lanes.handing import AddressTable, handed, received, types_of
+from autobatch.backends.llvm.lanes.likely import last_calls, yielded
 from autobatch.backends.llvm.lanes.masked_regions import LIMIT, Regions, bits, blocks_of, lanes_of
 from autobatch.backends.llvm.lanes.ops import Environment, shape_of
 from autobatch.backends.llvm.lanes.program import Gang
@@ -28,7 +29,6 @@ from autobatch.backends.llvm.lanes.tensors import (
     select,
     set_all,
 )
-from autobatch.backends.llvm.lanes.uniform import last_calls, yielded
 from autobatch.backends.llvm.lanes.writer import ROOM, LaneValue, LaneWriter
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.llvm.text import LlvmFunction as Text

@@ -3,7 +3,7 @@
 floordiv(%0, %1)          ->  div, sign, ne, rem, ... : the jaxpr of `jnp.floor_divide`
 pullback[mul](%0, %1, %2) ->  mul(%2, %1)
 custom_jvp_call[f](%0)    ->  the equations of f
-cholesky(%0)              ->  what `matrices.py`, `special.py`, `samples.py` write with others
+cholesky(%0)              ->  what `matrices.py`, `special.py`, `special.py` write with others
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from autobatch.backends.llvm.lanes.matrices import MATRICES, REFUSED
-from autobatch.backends.llvm.lanes.samples import random_gamma
-from autobatch.backends.llvm.lanes.special import SPECIAL
+from autobatch.backends.llvm.lanes.special import SPECIAL, random_gamma
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import Apply, Literal, Operand, Value

@@ -14,9 +14,8 @@ from autobatch.backends.llvm.lanes.bits import BITS
 from autobatch.backends.llvm.lanes.by_number import BY_NUMBER, COSTLY, convert
 from autobatch.backends.llvm.lanes.complexes import COMPLEX_RULES
 from autobatch.backends.llvm.lanes.expand import Equations, expanded
-from autobatch.backends.llvm.lanes.gathers import taken
+from autobatch.backends.llvm.lanes.gathers import INDEXING, taken
 from autobatch.backends.llvm.lanes.halves import in_single
-from autobatch.backends.llvm.lanes.indexing import INDEXING
 from autobatch.backends.llvm.lanes.inner import INNER
 from autobatch.backends.llvm.lanes.moves import MOVES, Shapes
 from autobatch.backends.llvm.lanes.products import product

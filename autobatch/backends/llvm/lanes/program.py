@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from autobatch.backends.llvm.ffi import buffer, data, dimension, handler
-from autobatch.backends.llvm.lanes.sums import joined_vector
+from autobatch.backends.llvm.lanes.reductions import joined_vector
 from autobatch.backends.llvm.lanes.tensors import (
     SMALL,
     Element,

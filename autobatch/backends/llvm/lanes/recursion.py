@@ -15,9 +15,10 @@ from functools import partial
 
 from autobatch.backends.llvm.lanes.activations import RecursionFunctions
 from autobatch.backends.llvm.lanes.blocks import run_program
+from autobatch.backends.llvm.lanes.control import melded
 from autobatch.backends.llvm.lanes.handing import AddressTable, is_large, is_shared, of_lane
+from autobatch.backends.llvm.lanes.likely import uniform_values
 from autobatch.backends.llvm.lanes.masked_regions import FAILED, LEFT, LIMIT, bits
-from autobatch.backends.llvm.lanes.melding import melded
 from autobatch.backends.llvm.lanes.ops import shape_of
 from autobatch.backends.llvm.lanes.program import Gang
 from autobatch.backends.llvm.lanes.reverse import inner_gradient
@@ -30,7 +31,6 @@ from autobatch.backends.llvm.lanes.tensors import (
     set_all,
     zeros,
 )
-from autobatch.backends.llvm.lanes.uniform import uniform_values
 from autobatch.backends.llvm.lanes.writer import LaneValue, LaneWriter
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.llvm.text import LlvmFunction

@@ -33,7 +33,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     words,
     zeros,
 )
-from autobatch.backends.llvm.lanes.walks import LaneWalk, course_of, reads_alike
+from autobatch.backends.llvm.lanes.together import LaneWalk, course_of, reads_alike
 from autobatch.backends.llvm.lanes.writer import BYTES, LaneValue, stored
 from autobatch.ir.core import Apply, Function, If, Instruction, Module, Region, Value, While, regions, walk
 from autobatch.ir.core import Operand as ReadFrom

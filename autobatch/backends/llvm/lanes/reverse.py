@@ -22,16 +22,16 @@ import jax
 from autobatch.backends.llvm.lanes.blocks import run_program
 from autobatch.backends.llvm.lanes.by_number import BY_NUMBER as OPERATIONS
 from autobatch.backends.llvm.lanes.by_number import convert
-from autobatch.backends.llvm.lanes.chains import Chain, args_of, versions_of
 from autobatch.backends.llvm.lanes.control import InPlace, RegionWriter, counted_turns, turns
 from autobatch.backends.llvm.lanes.expand import Equations, of_jaxpr
-from autobatch.backends.llvm.lanes.indexing import PLACES_READ, PLACES_WRITTEN
+from autobatch.backends.llvm.lanes.gathers import PLACES_READ, PLACES_WRITTEN
+from autobatch.backends.llvm.lanes.likely import NOTHING, Carried
 from autobatch.backends.llvm.lanes.moving import is_moving, moving
 from autobatch.backends.llvm.lanes.ops import Environment, shape_of
 from autobatch.backends.llvm.lanes.program import Gang
 from autobatch.backends.llvm.lanes.reductions import total as all_of
 from autobatch.backends.llvm.lanes.reverse_blocks import TapedMachine
-from autobatch.backends.llvm.lanes.tape import Cotangents, LoopTape, Totals, accumulate
+from autobatch.backends.llvm.lanes.tape import Chain, Cotangents, LoopTape, Totals, accumulate, args_of, versions_of
 from autobatch.backends.llvm.lanes.tensors import (
     ChangeInPlace,
     Element,
@@ -50,7 +50,6 @@ from autobatch.backends.llvm.lanes.tensors import (
     words,
     zeros,
 )
-from autobatch.backends.llvm.lanes.uniform import NOTHING, Carried
 from autobatch.backends.llvm.lanes.writer import BYTES, HALVES, LaneValue, LaneWriter, stored
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.errors import UnsupportedError

@@ -8,7 +8,7 @@ is summed is in S. L. Moshier, "Methods and Programs for Mathematical Functions"
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -17,8 +17,158 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from autobatch.backends.llvm.lanes.bessel import bessel_i0e, bessel_i1e
 from autobatch.ir.ops import Op
+
+# ---- bessel
+#
+# Modified Bessel functions of orders 0 and 1, times e^-|x|, as sums of Chebyshev's polynomials, in `jax.lax`.
+#
+# Up to 8 of x / 4 - 1, beyond of 16 / x - 1 with the root of x taken out: the arrangement of C. W. Clenshaw, "Chebyshev
+# Series for Mathematical Functions" (1962), which S. L. Moshier's Cephes has as well. Coefficients are those of the
+# interpolation at 80 points.
+
+
+I0_NEAR = (
+    0.6767952744094761,
+    -0.3046826723431984,
+    0.17162090152220877,
+    -0.09490109704804764,
+    0.04930528423967071,
+    -0.02373741480589947,
+    0.010546460394594998,
+    -0.004324309995050576,
+    0.0016394756169413357,
+    -0.0005763755745385824,
+    0.00018850288509584165,
+    -5.754195010082104e-05,
+    1.6448448070728896e-05,
+    -4.4167383584587505e-06,
+    1.1173875391201037e-06,
+    -2.670793853940612e-07,
+    6.046995022541919e-08,
+    -1.300025009986248e-08,
+    2.6598237246823866e-09,
+    -5.189795601635263e-10,
+    9.675809035373237e-11,
+    -1.726826291441556e-11,
+    2.95505266312964e-12,
+    -4.856446783111929e-13,
+    7.676185498604936e-14,
+    -1.1685332877993451e-14,
+    1.715391285555133e-15,
+    -2.431279846547955e-16,
+    3.3307945188222384e-17,
+    -4.4153416464793395e-18,
+)
+I0_FAR = (
+    0.8044904110141088,
+    0.0033691164782556943,
+    6.889758346916825e-05,
+    2.8913705208347567e-06,
+    2.0489185894690638e-07,
+    2.266668990498178e-08,
+    3.3962320257083865e-09,
+    4.94060238822497e-10,
+    1.1889147107846439e-11,
+    -3.1499165279632416e-11,
+    -1.3215811840447713e-11,
+    -1.7941785315068062e-12,
+    7.180124451383666e-13,
+    3.8527783827421426e-13,
+    1.54008621752141e-14,
+    -4.150569347287222e-14,
+    -9.554846698828307e-15,
+    3.8116806693526224e-15,
+    1.7725601330565263e-15,
+    -3.425485619677219e-16,
+    -2.8276239805165836e-16,
+    3.461222867697461e-17,
+    4.46562142029676e-17,
+    -4.830504485944182e-18,
+    -7.233180487874754e-18,
+)
+I1_NEAR = (
+    0.25258718644363365,
+    -0.17641651835783406,
+    0.1026436586898471,
+    -0.05294598120809499,
+    0.024726449030626516,
+    -0.010564084894626197,
+    0.004156422944312888,
+    -0.0015135724506312532,
+    0.0005122859561685758,
+    -0.00016176081582589674,
+    4.781565107550054e-05,
+    -1.3273163656039436e-05,
+    3.4702513081376785e-06,
+    -8.568720264695455e-07,
+    2.0032947535521353e-07,
+    -4.445059128796328e-08,
+    9.381537386495773e-09,
+    -1.8872497517228294e-09,
+    3.625590281552117e-10,
+    -6.663489723502027e-11,
+    1.1736186298890901e-11,
+    -1.9839743977649436e-12,
+    3.223793365945575e-13,
+    -5.042185504727912e-14,
+    7.600684294735408e-15,
+    -1.1055969477353862e-15,
+    1.5536319577362005e-16,
+    -2.111421214358166e-17,
+    2.7779141127610464e-18,
+)
+I1_FAR = (
+    0.7785762350182801,
+    -0.009761097491361469,
+    -0.00011058893876262371,
+    -3.882564808877691e-06,
+    -2.512236237870209e-07,
+    -2.6314688468895196e-08,
+    -3.835380385964237e-09,
+    -5.589743462196584e-10,
+    -1.8974958123505413e-11,
+    3.2526035830154884e-11,
+    1.4125807436613782e-11,
+    2.0356285441470896e-12,
+    -7.198551776245908e-13,
+    -4.0835511110921974e-13,
+    -2.1015418427726643e-14,
+    4.272440016711951e-14,
+    1.0420276984128802e-14,
+    -3.8144030724370075e-15,
+    -1.8803547755107825e-15,
+    3.3082023109209285e-16,
+    2.96262899764595e-16,
+    -3.209525921993424e-17,
+    -4.6503053684893586e-17,
+    4.414348323071708e-18,
+    7.517296310842105e-18,
+)
+
+
+def _sum(t: jax.Array, coefficients: Sequence[float]) -> jax.Array:
+    """c0 / 2 + c1 T1(t) + c2 T2(t) + ..., by Clenshaw's recurrence, without what the dtype cannot hold."""
+    least = float(np.finfo(t.dtype).eps) / 64
+    held = [c for c in coefficients if abs(c) > least]
+    after, afterwards = jnp.zeros_like(t), jnp.zeros_like(t)
+    for c in held[:0:-1]:
+        after, afterwards = 2 * t * after - afterwards + c, after
+    return t * after - afterwards + held[0] / 2
+
+
+def _either(x: jax.Array, near: jax.Array, far: Sequence[float]) -> jax.Array:
+    size = jnp.maximum(abs(x), 8)
+    return jnp.where(abs(x) <= 8, near, _sum(16 / size - 1, far) / lax.sqrt(size))
+
+
+def bessel_i0e(op: Op, x: jax.Array) -> jax.Array:
+    return _either(x, _sum(abs(x) / 4 - 1, I0_NEAR), I0_FAR)
+
+
+def bessel_i1e(op: Op, x: jax.Array) -> jax.Array:
+    return _either(x, abs(x) * _sum(abs(x) / 4 - 1, I1_NEAR), I1_FAR) * jnp.sign(x)
+
 
 MOST_OF_FRACTION = 2000
 MOST_OF_SERIES = 10000
@@ -264,3 +414,53 @@ _WRITTEN: Mapping[str, Callable[..., jax.Array]] = {
 }
 SPECIAL = {name: _in_single(written) for name, written in _WRITTEN.items()}
 """By the name of JAX's primitive: `written(op, *operands)`, to be traced."""
+
+
+# ---- samples
+#
+# Numbers drawn of the gamma distribution, in `jax.lax`: those that JAX draws of the same key.
+#
+# The method is that of G. Marsaglia and W. W. Tsang, "A Simple Method for Generating Gamma Variables" (2000), and keys
+# are split as JAX splits them. Where roundings decide a comparison otherwise, which is rare, it is another number.
+
+
+def random_gamma(op: Op, key: jax.Array, a: jax.Array) -> jax.Array:
+    count = math.prod(a.shape[key.ndim :])
+    keys = jax.vmap(lambda k: jax.random.split(k, count))(key.flatten()).flatten()
+    if a.size == 1:
+        return _one(keys[0], a.reshape(()), op["log_space"]).reshape(a.shape)
+    found = lax.map(lambda each: _one(each[0], each[1], op["log_space"]), (keys, a.flatten()))
+    return jnp.reshape(found, a.shape)
+
+
+def _one(key: jax.Array, a: jax.Array, log_space: bool) -> jax.Array:
+    """Below 1 it is a number drawn for a + 1, times a power of a uniform one."""
+    high = a >= 1
+    d = jnp.where(high, a, a + 1) - jnp.asarray(1.0 / 3.0, a.dtype)
+    c = jnp.asarray(1.0 / 3.0, a.dtype) / lax.sqrt(d)
+
+    def refused(state: Any) -> Any:
+        _, square, v, u = state
+        far = u >= 1 - jnp.asarray(0.0331, a.dtype) * (square * square)
+        return far & (lax.log(u) >= square * 0.5 + d * ((1 - v) + lax.log(v)))
+
+    def draw(state: Any) -> Any:
+        key, of_x, of_u = jax.random.split(state[0], 3)
+
+        def again(inner: Any) -> Any:
+            key, part = jax.random.split(inner[0])
+            x = jax.random.normal(part, (), a.dtype)
+            return key, x, 1 + x * c
+
+        start = (of_x, jnp.zeros_like(a), jnp.full_like(a, -1))
+        _, x, v = lax.while_loop(lambda inner: inner[2] <= 0, again, start)
+        return key, x * x, v * v * v, jax.random.uniform(of_u, (), a.dtype)
+
+    key, other = jax.random.split(key)
+    start = (key, jnp.zeros_like(a), jnp.ones_like(a), jnp.full_like(a, 2))
+    _, _, v, _ = lax.while_loop(refused, draw, start)
+    if log_space:
+        less = -jax.random.exponential(other, (), a.dtype)
+        return lax.log(d) + lax.log(v) + jnp.where(high | (less == 0), 0, less * (1 / a))
+    u = 1 - jax.random.uniform(other, (), a.dtype)
+    return d * v * jnp.where(high, 1, lax.pow(u, 1 / a))

@@ -6,21 +6,243 @@ A tape keeps `states` states for each of a few units of turns, so that it has a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from autobatch.backends.llvm.lanes.by_number import convert
-from autobatch.backends.llvm.lanes.chains import Chain
-from autobatch.backends.llvm.lanes.indexing import PLACES_READ, add_all, add_read
+from autobatch.backends.llvm.lanes.gathers import PLACES_READ, PLACES_WRITTEN, add_all, add_read
+from autobatch.backends.llvm.lanes.lifetimes import is_undefined, values_read
+from autobatch.backends.llvm.lanes.likely import Carried
 from autobatch.backends.llvm.lanes.ops import shape_of
-from autobatch.backends.llvm.lanes.tensors import Element, Indices, MemoryTensor, Tensor, TensorVariable, kept, zeros
-from autobatch.backends.llvm.lanes.uniform import Carried
-from autobatch.backends.llvm.lanes.writer import HALVES, LaneValue, LaneWriter
+from autobatch.backends.llvm.lanes.program import Gang
+from autobatch.backends.llvm.lanes.stacks import Growing
+from autobatch.backends.llvm.lanes.tensors import (
+    SMALL,
+    Element,
+    Indices,
+    MemoryTensor,
+    Tensor,
+    TensorVariable,
+    copied,
+    flat,
+    fresh,
+    kept,
+    over,
+    words,
+    zeros,
+)
+from autobatch.backends.llvm.lanes.writer import HALVES, LaneValue, LaneWriter, stored
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.llvm.text import LlvmFunction
-from autobatch.ir.core import Apply, Operand, Value
+from autobatch.ir.core import Apply, For, If, Instruction, Operand, Region, Value, While, regions
 from autobatch.ir.masked import Allowed
-from autobatch.ir.types import ROWS
+from autobatch.ir.types import ROWS, Array
+
+# ---- chains
+#
+# Arrays that the turns of a loop change here and there, in derivatives of one lane: one memory for all versions of
+# such an array, a log of what was written over, and one memory for the cotangents of all versions.
+#
+#     for %k do (%a):                                    forward                       backward
+#       %b = dynamic_update_slice(%a, %x, %k)            log <- %k, M[%k]; M[%k] = %x    x̄ = C[%k]; C[%k] = 0
+#       %y = dynamic_slice(%b, %j)                       %y = M[%j]                      C[%j] += ȳ
+#       yield %b                                                                       M as before the turn, by the log
+#
+# So a turn costs what it reads and writes, not the size of the array. The versions follow one another: each is changed
+# once, and read before that. (Operations in place under reverse differentiation: Griewank and Walther, Evaluating
+# Derivatives, second edition, section 4.2.)
+
+
+ENTRY = 16
+"""Bytes of an entry of a log: a place, and what was there."""
+
+_UNDO = """
+define internal void @autobatch_undo_{of}(ptr %log, i64 %top, i64 %mark, ptr %memory) noinline nounwind {{
+entry:
+  br label %next
+next:
+  %height = phi i64 [ %top, %entry ], [ %below, %pop ]
+  %some = icmp ugt i64 %height, %mark
+  br i1 %some, label %pop, label %done
+pop:
+  %below = sub i64 %height, 1
+  %at = mul i64 %below, {entry}
+  %here = getelementptr i8, ptr %log, i64 %at
+  %place = load i64, ptr %here
+  %value = getelementptr i8, ptr %here, i64 8
+  %old = load {of}, ptr %value
+  %target = getelementptr {of}, ptr %memory, i64 %place
+  store {of} %old, ptr %target
+  br label %next
+done:
+  ret void
+}}
+"""
+
+
+@dataclass
+class Versions:
+    """The versions of an array that a loop carries, and what changes it or reads of it."""
+
+    values: set[Value] = field(default_factory=set)
+    writes: list[Apply] = field(default_factory=list)
+    reads: list[Apply] = field(default_factory=list)
+
+    def through(self, region: Region, now: Value) -> Value | None:
+        """The last version in a region that begins with one; None where something else becomes of the array."""
+        last: Value | None = now
+        for i in region.body:
+            if last is not None:
+                last = self.behind(i, last)
+        return last
+
+    def behind(self, i: Instruction, now: Value) -> Value | None:
+        """The version behind an instruction."""
+        read = self.values.intersection(values_read(i))
+        if not read:
+            return now
+        if read != {now}:
+            return None
+        match i:
+            case Apply(op=op) if op.name == "masked":
+                return self.behind_masked(i, now)
+            case Apply(op=op, operands=xs, results=results) if now not in xs[1:]:
+                if op.name in PLACES_WRITTEN and PLACES_WRITTEN[op.name].once(i):
+                    self.writes.append(i)
+                    return self.add(results[0])
+                self.reads.append(i)
+                return now if op.name in PLACES_READ else None
+            case If():
+                return self.behind_branch(i, now)
+            case While() | For():
+                return self.behind_loop(i, now)
+            case _:
+                return None
+
+    def add(self, version: Value) -> Value:
+        self.values.add(version)
+        return version
+
+    def behind_masked(self, i: Apply, now: Value) -> Value | None:
+        inner: Region = i.op["region"]
+        args = [a for a, x in zip(inner.args, i.operands, strict=True) if x == now]
+        if len(args) != 1:
+            return None
+        last = self.through(inner, self.add(args[0]))
+        return self.yielded([inner], [last], i.results, now, args[0])
+
+    def behind_branch(self, i: If, now: Value) -> Value | None:
+        arms = (i.then, i.orelse)
+        return self.yielded(arms, [self.through(arm, now) for arm in arms], i.results, now, now)
+
+    def yielded(
+        self, inside: Sequence[Region], last: Sequence[Value | None], results: Sequence[Value], now: Value, begin: Value
+    ) -> Value | None:
+        """The version behind regions that end with these, of which one runs."""
+        which = {k for r in inside for k, x in enumerate(r.results) if x in self.values}
+        if not which:
+            return now if all(x == begin for x in last) else None
+        if len(which) > 1:
+            return None
+        (k,) = which
+        ends = zip(inside, last, strict=True)
+        fits = all(x is not None and (r.results[k] == x or is_undefined(r.results[k], r)) for r, x in ends)
+        return self.add(results[k]) if fits else None
+
+    def behind_loop(self, i: While | For, now: Value) -> Value | None:
+        begun = [k for k, x in enumerate(i.init) if x == now]
+        if not begun:
+            same = all(self.through(r, now) == now and self.values.isdisjoint(_values(r.results)) for r in regions(i))
+            return now if same else None
+        alone = len(begun) == 1 and self.in_loop(i, begun[0])
+        return self.add(i.results[begun[0]]) if alone else None
+
+    def in_loop(self, loop: While | For, k: int) -> bool:
+        """Are the values of what a loop carries versions of one array?"""
+        if isinstance(loop, While):
+            asked = self.add(loop.condition.args[k])
+            if self.through(loop.condition, asked) != asked or asked in loop.condition.results:
+                return False
+        last = self.through(loop.body, self.add(args_of(loop)[k]))
+        kept = [j for j, x in enumerate(loop.body.results) if x in self.values]
+        return last is not None and kept == [k] and loop.body.results[k] == last
+
+
+def args_of(loop: While | For) -> tuple[Value, ...]:
+    """The arguments of a body that are what the loop carries."""
+    return loop.body.args[1:] if isinstance(loop, For) else loop.body.args
+
+
+def _values(xs: Iterable[object]) -> set[Value]:
+    return {x for x in xs if isinstance(x, Value)}
+
+
+def versions_of(loop: While | For, k: int) -> Versions | None:
+    """Of an array that a loop carries, where it changes it here and there and does nothing else with it."""
+    type = args_of(loop)[k].type
+    if not isinstance(type, Array) or math.prod(type.shape) <= SMALL or words(shape_of(type)[0]) != 1:
+        return None
+    found = Versions()
+    return found if found.in_loop(loop, k) and found.writes else None
+
+
+class Chain:
+    """The memory of such an array. `logs`: it is differentiated; `moves`: so that it has cotangents."""
+
+    def __init__(self, gang: Gang, versions: Versions, type: Array, logs: bool, moves: bool) -> None:
+        self.w, self.f, self.versions, self.logs = gang.w, gang.w.f, versions, logs
+        self.memory = fresh(self.w, *shape_of(type))
+        self.total = fresh(self.w, *shape_of(type)) if logs and moves else None
+        if logs:
+            self.log, self.height = Growing(gang, ENTRY), self.f.slot(0)
+
+    def mark(self) -> str:
+        """How much has been written so far."""
+        return self.f.get(self.height)
+
+    def note(self, index: Indices, old: Element) -> None:
+        """What is written over."""
+        f, height = self.f, self.mark()
+        assert f.interrupts is not None
+        self.log.ensure(height, f.interrupts.give_up)
+        place = LaneValue(str(flat(self.w, index, self.memory.shape)), "int64")
+        self.log.place(height, 0, "int64", ()).write((), (place,))
+        self.log.place(height, 8, self.memory.dtype, ()).write((), old)
+        f.set(self.height, f.add(height, 1))
+
+    def undo(self, mark: str) -> None:
+        """What was there when so much had been written."""
+        f, of = self.f, stored(self.memory.dtype)
+        f.declare(_UNDO.format(of=of, entry=ENTRY))
+        where = f"ptr {self.log.held()}, i64 {self.mark()}, i64 {mark}, ptr {self.memory.pointer}"
+        f.do(f"call void @autobatch_undo_{of}({where})")
+        f.set(self.height, mark)
+
+    def pull(self, i: Apply, others: Sequence[Tensor]) -> Tensor:
+        """The cotangent of what an instruction has written; what was there before has none."""
+        assert self.total is not None
+        total, w, written = self.total, self.w, PLACES_WRITTEN[i.op.name]
+        new = others[written.new - 1]
+        places = written.places(w, i.op, total.shape, others)
+
+        def where(index: Indices) -> tuple[Indices, LaneValue | None]:
+            found, inside = places(index)
+            return tuple(x for x in found if not isinstance(x, LaneValue)), inside
+
+        def one(index: Indices) -> Element:
+            at, inside = where(index)
+            (found,) = total.read(at)
+            return (found if inside is None else w.select(inside, found, w.constant(0, found.dtype)),)
+
+        def clear(index: Indices) -> None:
+            at, inside = where(index)
+            none = w.constant(0, total.dtype)
+            total.write(at, (none if inside is None else w.select(inside, none, total.read(at)[0]),))
+
+        found = copied(w, Tensor(total.dtype, new.shape, one))
+        over(w, new.shape, clear)
+        return found
 
 
 @dataclass

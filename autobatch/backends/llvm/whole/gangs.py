@@ -20,9 +20,9 @@ from typing import assert_never
 
 from autobatch.backends.llvm.lanes.floats import FLOATS
 from autobatch.backends.llvm.lanes.lifetimes import CHANGING
+from autobatch.backends.llvm.lanes.likely import shared_inside, uniform_values
 from autobatch.backends.llvm.lanes.tensors import SMALL
-from autobatch.backends.llvm.lanes.uniform import shared_inside, uniform_values
-from autobatch.backends.llvm.lanes.walks import FUNCTION, READS
+from autobatch.backends.llvm.lanes.together import FUNCTION, READS
 from autobatch.backends.llvm.whole.estimate import TURNS
 from autobatch.ir.core import Apply, Call, For, If, Instruction, Literal, Map, Operand, Region, Value, While
 from autobatch.ir.types import Array, Type

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.backends.llvm.lanes.chains import versions_of
-from autobatch.backends.llvm.lanes.indexing import PLACES_READ
+from autobatch.backends.llvm.lanes.gathers import PLACES_READ
 from autobatch.backends.llvm.lanes.ops import shape_of
 from autobatch.backends.llvm.lanes.program import MOST_SUMMED, CodeOperand, CodeSignature, Gang, GangLoop, Result
 from autobatch.backends.llvm.lanes.reverse import Told, pulled_back
+from autobatch.backends.llvm.lanes.tape import versions_of
 from autobatch.backends.llvm.lanes.tensors import Tensor
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.llvm.text import LlvmFunction
@@ -62,7 +62,7 @@ class Derivative:
 
     @property
     def changes_arrays(self) -> bool:
-        """Are there loops that change arrays here and there? One lane does not copy these (`lanes/chains.py`)."""
+        """Are there loops that change arrays here and there? One lane does not copy these (`lanes/tape.py`)."""
         loops = (i for r in all_regions(self.rule.op["region"]) for i in r.body if isinstance(i, For | While))
         return any(versions_of(i, k) is not None for i in loops for k in range(len(i.init)))
 

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any
 
 from autobatch.backends.interface import WholeFunction
-from autobatch.backends.llvm.lanes.melding import parts
+from autobatch.backends.llvm.lanes.control import parts
 from autobatch.backends.llvm.lanes.tensors import SMALL
 from autobatch.data.schema import ColumnInput, WordInput
 from autobatch.errors import UnsupportedError
