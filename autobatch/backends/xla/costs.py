@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from autobatch.backends.interface import Cost, Load, Work
 
-MANY, LARGE, SHARED = 16, 256, 30_000
-"""Rows from which on a product of many rows is another one, and from which on threads share so many numbers."""
+MANY, LARGE, SHARED, PRODUCTS = 16, 256, 30_000, 200_000
+"""Rows from which on a product of many rows is another one, and from which on threads share so many numbers; the
+multiplications from which on they share products of fewer rows."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,8 @@ def cost(work: Work, load: Load, constants: XlaConstants | None = None) -> Cost:
     first = (START + OPERATION * min(work.operations, MOST_UNROLLED)) * (2 if load.derives else 1)
     if load.device == "gpu":
         return Cost(GPU_CALL + LAUNCH * TURNS * min(controls, work.loops), first)
-    wakes = rows > LARGE and (work.dots > 0 or rows * work.elements > SHARED)
+    wakes = not is_planned and work.dots > 0 and rows * work.products > PRODUCTS
+    wakes = wakes or (rows > LARGE and (work.dots > 0 or rows * work.elements > SHARED))
     row = of.element_ns * work.elements + of.multiplication_ns * work.multiplications
     call = of.call + of.wake * wakes + rows * (1e-3 * row + of.own * work.own)
     if is_planned:
