@@ -377,6 +377,29 @@ def read(w: Any, tree: Tree) -> Any:
 
 
 @dataclass
+class Phrase:
+    word: int
+    left: Phrase | None = None
+    right: Phrase | None = None
+
+
+def composed(p: Any, t: Phrase) -> Any:
+    """A cell of a binary tree-LSTM: its state and its output."""
+    if t.left is None or t.right is None:
+        i, o, u = jnp.split(p["leaf"] @ p["words"][t.word], 3)
+        state = jax.nn.sigmoid(i) * jnp.tanh(u)
+        return state, jax.nn.sigmoid(o) * jnp.tanh(state)
+    (a, x), (b, y) = composed(p, t.left), composed(p, t.right)
+    i, f, g, o, u = jnp.split(p["left"] @ x + p["right"] @ y, 5)
+    state = jax.nn.sigmoid(i) * jnp.tanh(u) + jax.nn.sigmoid(f) * a + jax.nn.sigmoid(g) * b
+    return state, jax.nn.sigmoid(o) * jnp.tanh(state)
+
+
+def understood(p: Any, t: Phrase) -> Any:
+    return (composed(p, t)[1] ** 2).sum()
+
+
+@dataclass
 class Split:
     feature: int
     at: float
@@ -558,6 +581,11 @@ def cases(rows: int) -> Iterator[Case]:
             yield Case(f"folded {d}{end}", read, (None, 0), (w, [_tree(numbers, 3, d) for _ in range(rows)]), 0, packed)
             p = {"x": array(d, 3 * d), "h": array(d, 3 * d) / d**0.5}
             yield Case(f"gated {d}{end}", gated, (None, 0), (p, words(d)), 0, packed)
+        for d in (16, 64):
+            shapes = {"words": (100, d), "leaf": (3 * d, d), "left": (5 * d, d), "right": (5 * d, d)}
+            cell = {name: array(*shape) / d**0.5 for name, shape in shapes.items()}
+            phrases = [_phrase(numbers, int(numbers.integers(5, 35))) for _ in range(rows)]
+            yield Case(f"composed {d}{end}", understood, (None, 0), (cell, phrases), 0, packed)
         yield Case(f"bag{end}", bag, (None, 0), (array(100, 32), words(100)), 0, packed)
         yield Case(f"best path{end}", best_path, (None, 0), (array(9, 9), words(9)), 0, packed)
         yield Case(f"all paths{end}", all_paths, (None, 0), (array(9, 9), words(9)), 0, packed)
@@ -574,6 +602,13 @@ def cases(rows: int) -> Iterator[Case]:
 def _tree(numbers: np.random.Generator, most: int, words: int) -> Tree:
     count = int(numbers.integers(4)) if most else 0
     return Tree(int(numbers.integers(words)), [_tree(numbers, most - 1, words) for _ in range(count)])
+
+
+def _phrase(numbers: np.random.Generator, words: int) -> Phrase:
+    if words == 1:
+        return Phrase(int(numbers.integers(100)))
+    first = int(numbers.integers(1, words))
+    return Phrase(0, _phrase(numbers, first), _phrase(numbers, words - first))
 
 
 def _splits(numbers: np.random.Generator, most: int) -> Split:

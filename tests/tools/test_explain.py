@@ -186,7 +186,7 @@ def test_failed_examples_are_told():
 def test_the_back_end_and_why(backend, why):
     function = ab.batched(tree_lstm.__wrapped__, in_axes=(None, 0), backend=backend)
     found = function.explain(parameters(), ab.pack(TREES)).data["backend"]
-    assert found["asked"] == backend and found["taken"] == ("llvm" if backend == "auto" else backend)
+    assert found["asked"] == backend and found["taken"] == ("xla" if backend == "auto" else backend)
     assert re.search(why, found["why"])
 
 

@@ -1,6 +1,6 @@
 """What a call of XLA costs: the executable, control flow on computed numbers, and the plan of examples of structure.
 
-The constants are microseconds (`_ns`: nanoseconds), fitted to 345 calls and 201 derivatives by
+The constants are microseconds (`_ns`: nanoseconds), fitted to 357 calls and 213 derivatives by
 `python -m benchmarks.choice.fit`. Control flow costs from 0.2 ms to seconds; the constants are of its cheapest kinds,
 as machine code is the faster one of all.
 """
@@ -23,7 +23,8 @@ class XlaConstants:
     rows. `control`: a loop or branch that computed numbers decide; `inside_ns`: of each row, the multiplications in
     there. `plan`, `plan_row`: where lists and objects come with the call, or integers decide a recursion. `planned`:
     where their plan is kept; `level`: a loop over them whose steps have no product; `case`: a branch in a recursion.
-    `wake`: threads that share the rows."""
+    `wake`: threads that share the rows.
+    `planned_*`: of examples of structure, numbers and multiplications, as there are few iterations."""
 
     call: float
     operation_ns: float
@@ -39,10 +40,14 @@ class XlaConstants:
     level: float
     case: float
     wake: float
+    planned_element_ns: float
+    planned_multiplication_ns: float
 
 
-VALUES = XlaConstants(18.0, 2.2, 0.2, 0.042, 1.5, 9.0, 240.0, 0.4, 5800.0, 11.0, 110.0, 2.7, 110.0, 89.0)
-DERIVATIVES = XlaConstants(34.0, 120.0, 0.45, 0.039, 1.5, 18.0, 830.0, 4.1, 5100.0, 26.0, 180.0, 690.0, 410.0, 170.0)
+VALUES = XlaConstants(18.0, 1.6, 0.2, 0.04, 1.5, 7.9, 250.0, 0.4, 5500.0, 24.0, 130.0, 1.8, 34.0, 87.0, 0.11, 0.018)
+DERIVATIVES = XlaConstants(
+    35.0, 90.0, 1.4, 0.0089, 1.3, 15.0, 840.0, 4.1, 5200.0, 38.0, 240.0, 380.0, 260.0, 52.0, 0.064, 0.093
+)
 
 LAUNCH, GPU_CALL, TURNS = 10.0, 80.0, 16
 """On a GPU: of a kernel in a loop, and of a call; iterations that such a loop is taken to have."""
@@ -64,6 +69,8 @@ def cost(work: Work, load: Load, constants: XlaConstants | None = None) -> Cost:
     wakes = not is_planned and work.dots > 0 and rows * work.products > PRODUCTS
     wakes = wakes or (rows > LARGE and (work.dots > 0 or rows * work.elements > SHARED))
     row = of.element_ns * work.elements + of.multiplication_ns * work.multiplications
+    if is_planned:
+        row = of.planned_element_ns * work.elements + of.planned_multiplication_ns * work.multiplications
     call = of.call + of.wake * wakes + rows * (1e-3 * row + of.own * work.own)
     if is_planned:
         call += of.planned + of.level * work.loops * (not work.dots) + of.case * work.branches * work.recursions

@@ -200,6 +200,28 @@ class TestCosts:
         assert not choice.declines(choice.Use.DERIVATIVE_OF_64, replace(layer, structured=True))
         assert not choice.declines(choice.Use.OF_BATCH, replace(self.WORK, structured=True))
 
+    @pytest.mark.parametrize("size", [16, 64, 128])
+    def test_trees_with_products_are_for_xla_where_plans_are_kept(self, size):
+        """Rows of many examples meet in one product there, and machine code walks one tree after another."""
+        nodes, cell = 16, 10 * size * size
+        work = Work(
+            operations=660,
+            multiplications=nodes * (cell + 3 * size * size),
+            longest=size,
+            loops=1,
+            elements=640 * size,
+            branches=1,
+            dots=3 * nodes,
+            structured=True,
+            recursions=1,
+            returned=2,
+            fails=True,
+        )
+        assert choice.declines(choice.Use.OF_BATCH, work)
+        assert choice.declines(choice.Use.DERIVATIVE_OF_BATCH, work)
+        if size == 16:  # to plan them in the call takes longer
+            assert not choice.declines(choice.Use.CALL_OF_64, work)
+
 
 def test_derivatives_of_products_are_for_xla_sooner():
     f = ab.batched(lambda w, x: jnp.tanh(w @ x).sum(), in_axes=(None, 0))
