@@ -30,10 +30,6 @@ Mode = Literal["reverse", "reverse once", "forward"]
 forward. (What is differentiated in reverse by a rule of its own has no derivative forward.)"""
 
 
-Form = Literal["function", "rows"]
-"""What a back end compiles: a `WholeFunction` or `RowEquations`."""
-
-
 @dataclass(frozen=True)
 class Declined:
     """A back end does not compile a function: the error says why, with the place in the source and a cure."""
@@ -222,10 +218,9 @@ Code = TypeVar("Code", covariant=True)
 
 
 class Backend(Protocol[Source, Taken, Code]):
-    """A back end. `name` is what users ask for; `form`: what it compiles."""
+    """A back end. `name` is what users ask for."""
 
     name: ClassVar[str]
-    form: ClassVar[Form]
 
     def accepts(self, source: Source) -> Taken | Declined:
         """What `compile` takes; or why there is no code for it."""

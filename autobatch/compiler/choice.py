@@ -22,15 +22,26 @@ from enum import StrEnum
 from typing import Any
 
 from autobatch.backends.cuda.program import Cuda
-from autobatch.backends.interface import Backend, Cost, FunctionProgram, Load, WholeFunction, Work
+from autobatch.backends.interface import (
+    Backend,
+    Cost,
+    FunctionProgram,
+    Load,
+    RowEquations,
+    RowsProgram,
+    WholeFunction,
+    Work,
+)
 from autobatch.backends.interpret.program import Interpret
 from autobatch.backends.llvm.whole.estimate import work_of
 from autobatch.backends.llvm.whole.program import Llvm
 from autobatch.backends.llvm.whole.region import WholeRegion
 from autobatch.backends.xla.program import Xla
 
-BACKENDS: Mapping[str, Backend[Any, Any, Any]] = {b.name: b for b in (Interpret(), Xla(), Llvm(), Cuda())}
-"""All back ends."""
+BY_ROWS: Mapping[str, Backend[RowEquations, Any, RowsProgram]] = {b.name: b for b in (Interpret(), Xla())}
+BY_FUNCTIONS: Mapping[str, Backend[WholeFunction, WholeRegion, FunctionProgram]] = {b.name: b for b in (Llvm(), Cuda())}
+BACKENDS: Mapping[str, Backend[Any, Any, Any]] = {**BY_ROWS, **BY_FUNCTIONS}
+"""All back ends, by what they compile."""
 
 
 class Use(StrEnum):
@@ -75,7 +86,7 @@ def is_use(backend: str) -> bool:
 ALIKE = (*CALLS, *DERIVATIVES, Use.OF_BATCH, Use.DERIVATIVE_OF_BATCH)
 """Those whose programs are the same where they are machine code without a recursion."""
 
-WHOLE = (*Use, *(name for name, b in BACKENDS.items() if b.form == "function"))
+WHOLE = (*Use, *BY_FUNCTIONS)
 """The back ends that run whole functions, whose numbers no host looks at."""
 
 PATIENCE = 1_000_000
@@ -125,7 +136,7 @@ def use_of(call: CallFacts) -> Use | None:
 
 def compiles_functions(backend: str) -> Backend[WholeFunction, WholeRegion, FunctionProgram]:
     """The back end of whole functions that an option, or a use, asks for."""
-    return BACKENDS[backend] if backend in BACKENDS else Cuda() if backend == Use.ON_GPU else Llvm()
+    return BY_FUNCTIONS.get(backend) or BY_FUNCTIONS[Cuda.name if backend == Use.ON_GPU else Llvm.name]
 
 
 def load_of(use: Use, work: Work) -> Load:

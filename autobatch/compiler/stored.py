@@ -415,7 +415,7 @@ def _entry(
         "free": free,
         "sources": [[reached.place(f), reached.words(f)] for f in sources if not _is_ours(f)],
         "result": _template(facts.result),
-        "kinds": [_kind_of_stored(x) for x in facts.kinds],
+        "kinds": [_type_as_json(x) for x in facts.kinds],
         "sites": [[s.kind, s.message, _span(s.span)] for s in facts.sites],
         "asks_numpy": facts.asks_numpy,
         "ordered": sorted(facts.ordered),
@@ -463,7 +463,7 @@ def is_plain(module: Module) -> bool:
     return not any(isinstance(i, Apply) and i.op.name == "tag" for f in module.functions for i in walk(f.region))
 
 
-def _kind_of_stored(type: Type) -> list[Any]:
+def _type_as_json(type: Type) -> list[Any]:
     if not isinstance(type, Array):
         raise NotComparable(f"a result of the type {type}")
     return [type.dtype, type.shape, type.weak]

@@ -19,7 +19,7 @@ from autobatch.call.prepared import Prepared
 from autobatch.compiler import choice
 from autobatch.options import BACKENDS
 
-FUNCTIONS = ("llvm", "cuda")
+FUNCTIONS = tuple(choice.BY_FUNCTIONS)
 LOAD = Load(rows=64)
 WORK = Work(operations=100, multiplications=1000, longest=16, loops=0, elements=1000, returned=4, dots=2)
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 from autobatch.backends.cuda.gradient import write_gradient
 from autobatch.backends.cuda.kernel import CURE, write
 from autobatch.backends.cuda.running import KernelExecutable
-from autobatch.backends.interface import Cost, Declined, Form, Load, WholeFunction, Work
+from autobatch.backends.interface import Cost, Declined, Load, WholeFunction, Work
 from autobatch.backends.llvm.whole.estimate import work_of
 from autobatch.backends.llvm.whole.region import WholeRegion, of_kernels, whole_function
 from autobatch.errors import UnsupportedError
@@ -60,7 +60,6 @@ class Cuda:
     """A kernel of its own for a GPU of NVIDIA, which launches nothing inside of loops."""
 
     name: ClassVar[str] = "cuda"
-    form: ClassVar[Form] = "function"
 
     def accepts(self, source: WholeFunction) -> WholeRegion | Declined:
         """As `llvm`, whose regions it compiles."""

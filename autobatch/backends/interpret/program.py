@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from autobatch.backends.interface import Cost, Declined, Form, Load, Mode, RowEquations, Work
+from autobatch.backends.interface import Cost, Declined, Load, Mode, RowEquations, Work
 from autobatch.backends.interpret import demand
 from autobatch.backends.interpret.callback import decided_on_host, has_derivative
 from autobatch.data.tables import Signature
@@ -76,7 +76,6 @@ class Interpret:
     """The meaning of programs: slow, and obviously right."""
 
     name: ClassVar[str] = "interpret"
-    form: ClassVar[Form] = "rows"
 
     def accepts(self, source: RowEquations) -> RowEquations | Declined:
         """All of them."""

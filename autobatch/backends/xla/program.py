@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, cast
 
-from autobatch.backends.interface import Cost, Declined, Form, Load, Mode, RowEquations, Work
+from autobatch.backends.interface import Cost, Declined, Load, Mode, RowEquations, Work
 from autobatch.backends.xla import costs
 from autobatch.backends.xla.differentiable import Differentiable
 from autobatch.backends.xla.emit import ScheduleEmitter
@@ -82,11 +82,6 @@ class XlaProgram:
         return frozenset() if adjoint is None else frozenset(adjoint.rows)
 
     @property
-    def multiplies(self) -> bool:
-        """Are there products, in which rows of many examples may meet?"""
-        return _multiply(self.rows.schedule.system.equations)
-
-    @property
     def runs_step_by_step(self) -> bool:
         """Are there loops from whose steps XLA gains nothing: what numbers end, levels without a product, and those for
         which there is no kernel?"""
@@ -103,7 +98,6 @@ class Xla:
     """Rows of many examples meet in one operation, on the device where JAX computes."""
 
     name: ClassVar[str] = "xla"
-    form: ClassVar[Form] = "rows"
 
     def accepts(self, source: RowEquations) -> XlaProgram | Declined:
         """The program as it is emitted, which XLA compiles for each size class."""

@@ -565,7 +565,7 @@ def _same(a: Operand, b: Operand) -> bool:
 
 def _behind(branch: If, fresh: Fresh) -> list[Instruction]:
     """The branch, and the stores behind it."""
-    found = [s for k in range(len(branch.results)) if (s := _stored_of_arena_stores(branch, k)) is not None]
+    found = [s for k in range(len(branch.results)) if (s := _stored_in_arm(branch, k)) is not None]
     if not found:
         return [branch]
     taken = {s.result for s in found}
@@ -582,7 +582,7 @@ def _behind(branch: If, fresh: Fresh) -> list[Instruction]:
     return [replace(branch, results=results, then=arms[0], orelse=arms[1]), *stores]
 
 
-def _stored_of_arena_stores(branch: If, k: int) -> _Stored | None:
+def _stored_in_arm(branch: If, k: int) -> _Stored | None:
     """How both arms make result `k`, where they store into one array from outside."""
     arms = branch.then, branch.orelse
     made = tuple(_store(arm, arm.results[k]) for arm in arms)

@@ -553,15 +553,15 @@ def _without_unread(region: Region) -> Region:
         gone = {i.results[0] for i in made if is_word(i.results[0].type)} - read
         if not gone:
             return region
-        region = _without_of_words(region, gone)
+        region = _without_words(region, gone)
 
 
 _WRITTEN_OUT = ("tag", "undefined", "pack_list")
 
 
-def _without_of_words(region: Region, gone: Collection[Value]) -> Region:
+def _without_words(region: Region, gone: Collection[Value]) -> Region:
     kept = (i for i in region.body if not (isinstance(i, Apply) and i.results and i.results[0] in gone))
-    return replace(region, body=tuple(with_regions(i, lambda r: _without_of_words(r, gone)) for i in kept))
+    return replace(region, body=tuple(with_regions(i, lambda r: _without_words(r, gone)) for i in kept))
 
 
 def _looked_into(name: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import ClassVar
 
-from autobatch.backends.interface import Cost, Declined, Form, Load, WholeFunction, Work
+from autobatch.backends.interface import Cost, Declined, Load, WholeFunction, Work
 from autobatch.backends.llvm.lanes.refill import LoopSplit, asked_in, holds_loop, why
 from autobatch.backends.llvm.whole import costs
 from autobatch.backends.llvm.whole.code import WholeCode, write
@@ -103,7 +103,6 @@ class Llvm:
     """Machine code for the processor, of as many rows at once as its vectors hold."""
 
     name: ClassVar[str] = "llvm"
-    form: ClassVar[Form] = "function"
 
     def accepts(self, source: WholeFunction) -> WholeRegion | Declined:
         """The region of the entry, where it holds arithmetic on numbers and small arrays alone."""
