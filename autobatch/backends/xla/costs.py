@@ -20,11 +20,11 @@ multiplications from which on they share products of fewer rows."""
 class XlaConstants:
     """`call`: of one executable. `operation_ns`: those that XLA does not fuse. Of each row: numbers that are made,
     multiplications of products, and products and sorts that each row has for itself (`own`). `dot`: a product of many
-    rows. `control`: a loop or branch that computed numbers decide; `inside_ns`: of each row, the multiplications in
-    there. `plan`, `plan_row`: where lists and objects come with the call, or integers decide a recursion. `planned`:
-    where their plan is kept; `level`: a loop over them whose steps have no product; `case`: a branch in a recursion.
-    `wake`: threads that share the rows.
-    `planned_*`: of examples of structure, numbers and multiplications, as there are few iterations."""
+    rows. `control`: data-dependent control flow; `inside_ns`: of each row, the multiplications in there. `plan`,
+    `plan_row`: where lists and objects come with the call, or integers decide a recursion. `planned`: where their
+    plan is kept; `level`: a loop over them whose steps have no product; `case`: a branch in a recursion. `wake`:
+    threads that share the rows. `planned_*`: of examples of structure, numbers and multiplications, as there are few
+    iterations."""
 
     call: float
     operation_ns: float
