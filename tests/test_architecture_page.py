@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import autobatch as ab
+from autobatch.compiler.pass_manager import PASSES
 
 PACKAGE = Path(__file__).parent.parent / "autobatch"
 PAGE = PACKAGE / "ARCHITECTURE.md"
@@ -44,6 +45,11 @@ def test_the_page_shows_what_the_passes_make(tmp_path, request):
     elif true != page:
         for (_, name, text, _), (_, _, now, _) in zip(SHOWN.findall(page), SHOWN.findall(true), strict=True):
             assert text == now, f"the program after {name!r} is another now; --update-golden writes the page anew"
+
+
+def test_the_table_has_each_pass_of_the_list():
+    rows = [row.split("|") for row in PAGE.read_text().splitlines() if re.match(r"\| \d+ \|", row)]
+    assert sorted(n for row in rows for n in re.findall(r"`([\w-]+)`", row[3])) == sorted(p.name for p in PASSES)
 
 
 @pytest.mark.parametrize("line", [row for row in PAGE.read_text().splitlines() if re.match(r"\| \d+ \|", row)])

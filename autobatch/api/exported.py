@@ -30,6 +30,7 @@ from autobatch.call.prepared import Prepared
 from autobatch.call.sharing import Sharing
 from autobatch.call.specialise import SpecialisedProgram
 from autobatch.common.cache import Key
+from autobatch.common.stages import Timings
 from autobatch.compiler import pipeline
 from autobatch.compiler.computed import ArrayResult, RaggedResult, StructureResult
 from autobatch.compiler.stored import ProgramFacts
@@ -111,7 +112,7 @@ class Exported:
         self._planner = _Planner(self)
         compiled = _Planning(d)
         key = Key("", (), d.arguments.types, d.schema, "xla", "mask" if d.masks else "raise", None, d.x64)
-        self._program = SpecialisedProgram(d.name, self._planner, key, compiled, d.components, 1)
+        self._program = SpecialisedProgram(d.name, self._planner, key, compiled, d.components, 1, Timings(d.name))
         self._program.numbers = d.numbers
         self._known = KnownTypes()
         self._known.learn(d.schema, self._width)

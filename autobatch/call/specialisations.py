@@ -24,7 +24,7 @@ from autobatch.call.specialise import SpecialisedProgram, parameters
 from autobatch.call.warm import Matcher, pattern_of
 from autobatch.common.cache import Bounded, CacheInfo, Key, differences, logger
 from autobatch.common.collecting import collecting_later
-from autobatch.common.progress import compiling
+from autobatch.common.stages import Timings, compiling
 from autobatch.compiler.choice import ALIKE, WHOLE, DeclinedError, Use, declines, is_use
 from autobatch.compiler.pipeline import compile as compile_program
 from autobatch.data.snapshot import Snapshot
@@ -120,6 +120,8 @@ class Specialisations:
         self._seen: tuple[_Seen, ...] = ()
         self._lock = threading.RLock()
         self.room = KnownCapacities()
+        self.timings = Timings(name)
+        """Of the program that was compiled last."""
 
     @property
     def static(self) -> frozenset[str]:
@@ -177,10 +179,10 @@ class Specialisations:
             self._programs.size = options.cache_size
             asked = request(way, self._static_in(way))
             program = self._held(asked)
-            if program is None and is_use(way[0]):
-                asked, program = self._chosen(way, request, _Compiler(self.name, planner, examples, options), bound)
-            elif program is None:
-                asked, program = self._made(way, request, _Compiler(self.name, planner, examples, options), bound)
+            if program is None:
+                make = self._chosen if is_use(way[0]) else self._made
+                compiler = _Compiler(self.name, planner, examples, options, Timings(self.name))
+                asked, program = make(way, request, compiler, bound)
             leaves = asked.sharing.leaves
             if not asked.sharing.packed:
                 self._remember(way, bound, examples, options, program, len(leaves))
@@ -210,6 +212,7 @@ class Specialisations:
         return asked, program
 
     def _keep(self, asked: Request, program: SpecialisedProgram) -> None:
+        self.timings = program.timings
         if asked.key != program.key:
             self._taken.put(asked.key, program.key)
             return
@@ -387,10 +390,11 @@ class _Compiler:
     planner: Planner
     examples: Examples
     options: Options
+    timings: Timings
 
     def compile(self, asked: Request) -> SpecialisedProgram:
         """Raises SourceError where the function does not compile, and Needed where an integer has to be static."""
-        with compiling(self.name, "example", self.options.progress):
+        with compiling(self.name, "passes", self.options.progress, self.timings):
             return self._compiled(asked)
 
     @collecting_later
@@ -415,7 +419,8 @@ class _Compiler:
         size, lowered = self.options.cache_size, compiled.facts
         ordered = [*lowered.ordered, *(asked.orders if lowered.orders_batched else ())]
         orders = {name: order for name in ordered if (order := asked.order(name)) is not None}
-        return SpecialisedProgram(self.name, self.planner, asked.key, compiled, components, size, asked.numpy, orders)
+        held = (self.name, self.planner, asked.key, compiled, components, size, self.timings)
+        return SpecialisedProgram(*held, asked.numpy, orders)
 
     def _is_number(self, component: Component, asked: Request) -> bool:
         """Is it a number that no host looks at, as the back end wants it?"""

@@ -26,7 +26,7 @@ from autobatch.call.batches.data import FAILED, Component, Examples, array_colum
 from autobatch.call.batches.groups import ARGUMENT, Planner, Tables
 from autobatch.call.ready import Ready
 from autobatch.call.reference import Reference
-from autobatch.common import progress
+from autobatch.common import stages
 from autobatch.common.cache import Bounded, Key, logger
 from autobatch.common.interruptible import until_ready
 from autobatch.common.targets import Target, made_for
@@ -87,11 +87,13 @@ class SpecialisedProgram:
         compiled: pipeline.CompiledProgram,
         components: tuple[Component, ...],
         most: int,
+        timings: stages.Timings,
         numpy: tuple[bool, ...] = (),
         orders: Mapping[str, Order] = NO_ORDERS,
     ) -> None:
         self.fingerprint = f"{name}#{next(_numbers)}"
         self.name, self.planner, self.key, self.compiled, self.components = name, planner, key, compiled, components
+        self.timings = timings
         self.masks = key.on_error == "mask"
         self.on_host = _host_components(compiled, components)
         self.made = _Made()
@@ -123,9 +125,9 @@ class SpecialisedProgram:
         self._array_tables: Bounded[int, Ready] = Bounded(32)
         self.derivatives = Differentials(compiled, most, self.compiling)
 
-    def compiling(self, stage: str = "XLA") -> AbstractContextManager[None]:
+    def compiling(self, stage: str = "first run") -> AbstractContextManager[None]:
         """Inside, something of it is compiled."""
-        return progress.compiling(self.name, stage, self.planner.options().progress)
+        return stages.compiling(self.name, stage, self.planner.options().progress, self.timings)
 
     # -- integers that decide structure
 
@@ -161,7 +163,7 @@ class SpecialisedProgram:
         if self.compiled.by_xla is None:
             return self
         key = replace(self.key, backend="xla")
-        held = (self.name, self.planner, key, self.compiled.by_xla(), self.components, self._most)
+        held = (self.name, self.planner, key, self.compiled.by_xla(), self.components, self._most, self.timings)
         return SpecialisedProgram(*held, self._numpy, self.orders)
 
     @property

@@ -15,25 +15,22 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from autobatch.backends.llvm.whole.region import of_kernels
-from autobatch.common import progress
+from autobatch.compiler import pass_manager as pm
 from autobatch.compiler.choice import WHOLE
+from autobatch.compiler.pass_manager import PassManager
 from autobatch.data.schema import Schema
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.memory.heap import CompilesInMemory
 from autobatch.ir.blocks import Site
 from autobatch.ir.core import Call, For, Module, Value, While, regions, walk
 from autobatch.ir.masked import Allowed
-from autobatch.ir.printer import print_module
 from autobatch.ir.template import Integers
-from autobatch.ir.verifier import verify
 from autobatch.options import Options
 from autobatch.passes.analysis.device import device_values
 from autobatch.passes.analysis.fallible import fallible_reads
-from autobatch.passes.analysis.structure import StructureFacts, analyse
-from autobatch.passes.control.indices import keep_known_bounds
-from autobatch.passes.control.kinds import loops_to_functions
-from autobatch.passes.control.masks import Masked, Obstacle, mask_numeric_control, take_gradients
-from autobatch.passes.control.on_device import numbers_of, run_on_device
+from autobatch.passes.analysis.structure import StructureFacts
+from autobatch.passes.control.masks import Masked, Obstacle
+from autobatch.passes.control.on_device import numbers_of
 from autobatch.passes.control.refuse import (
     TracedDecidesError,
     refuse_made_strings,
@@ -41,16 +38,10 @@ from autobatch.passes.control.refuse import (
     refuse_wide_constants,
     refuse_wide_constants_alone,
 )
-from autobatch.passes.control.stack import Limits, Repeats, use_stack
-from autobatch.passes.control.status import cut_off, hand_up_statuses
-from autobatch.passes.control.uniform_loops import Turns, fuse_uniform_loops
-from autobatch.passes.memory.arenas import decided_by_device, left_to_traces, lists_in_arenas
-from autobatch.passes.memory.chosen_rows import objects_as_rows
-from autobatch.passes.simplify.cse import eliminate_common
+from autobatch.passes.control.stack import Limits, Repeats
+from autobatch.passes.control.uniform_loops import Turns
+from autobatch.passes.memory.arenas import decided_by_device, left_to_traces
 from autobatch.passes.simplify.inline import recursive_functions
-from autobatch.passes.strings.spelling import strings_as_letters
-from autobatch.passes.strings.texts_in_front import texts_in_front
-from autobatch.passes.strings.words import words_as_numbers
 from autobatch.source import Span
 
 
@@ -60,7 +51,7 @@ class PassRequest:
     their names; `masks`: what examples that fail have computed reaches no derivative; `cached`: the places of functions
     whose decorator `functools.cache` was left out."""
 
-    passes: Passes
+    passes: PassManager
     schema: Schema
     options: Options
     traced: Mapping[int, str]
@@ -114,9 +105,10 @@ def planned(module: Module, asked: PassRequest) -> ControlledFunctions:
     except UnsupportedError as refusal:
         for wide in (False, True):
             try:
-                rows = objects_as_rows(module, asked.schema, partial(_device, module, asked), wide)
+                device = partial(_device, module, asked)
+                rows = asked.passes.run(pm.CHOSEN_ROWS, module, asked.schema, device, wide)
                 if rows is not None:
-                    return _with_memory(asked.passes.after("chosen", eliminate_common(rows)), asked)
+                    return _with_memory(asked.passes.run(pm.CSE, rows), asked)
             except UnsupportedError:
                 pass
         raise refusal from None
@@ -159,21 +151,22 @@ def with_arenas(module: Module, asked: PassRequest, handed: bool = False, known:
     """A module with memory for the lists that computed numbers decide. `handed`: as in `lists_of_numbers`; `known`:
     which values only the device knows."""
     capacity = asked.options.list_capacity
-    module = asked.passes.after("letters", with_letters(module, asked))
-    module = asked.passes.after("words", words_as_numbers(module, partial(_device, module, asked)))
+    module = with_letters(module, asked)
+    module = asked.passes.run(pm.WORDS, module, partial(_device, module, asked))
     device = partial(known, module, asked)
     if asked.options.trace and (left := left_to_traces(module, device)) is not None:
         raise CompilesInMemory.because(left)
-    made = lists_in_arenas(module, asked.schema, device, capacity, alone=False, checked=False, handed=handed)
-    return asked.passes.after("arenas", made)
+    return asked.passes.run(
+        pm.ARENAS, module, asked.schema, device, capacity, alone=False, checked=False, handed=handed
+    )
 
 
 def with_letters(module: Module, asked: PassRequest) -> Module:
     """A module with lists of code points in the place of strings that computed numbers put together."""
     capacity = asked.options.list_capacity
     if not asked.alone:
-        module = texts_in_front(module)
-    return strings_as_letters(module, partial(_device, module, asked), capacity, asked.alone)
+        module = asked.passes.run(pm.HOIST_STRINGS, module)
+    return asked.passes.run(pm.STRINGS, module, partial(_device, module, asked), capacity, asked.alone)
 
 
 def with_arenas_alone(module: Module, asked: PassRequest, checked: bool) -> Module:
@@ -181,14 +174,11 @@ def with_arenas_alone(module: Module, asked: PassRequest, checked: bool) -> Modu
     can fail behind checks already?"""
     numbers, capacity = numbers_of(module), asked.options.list_capacity
     try:
-        made = lists_in_arenas(module, asked.schema, lambda _: numbers, capacity, alone=True, checked=checked)
+        return asked.passes.run(
+            pm.ARENAS, module, asked.schema, lambda _: numbers, capacity, alone=True, checked=checked
+        )
     except UnsupportedError as error:
         raise (of_kernels(error) if asked.options.backend == "cuda" else error) from error
-    return asked.passes.after("arenas", made)
-
-
-class StaysOnHost(Exception):
-    """What floats of the examples decide cannot leave the host: something else depends on it."""
 
 
 class MaskedFunctions(NamedTuple):
@@ -205,20 +195,18 @@ class MaskedFunctions(NamedTuple):
     obstacles: Mapping[Span, Obstacle]
 
 
-def masked(module: Module, asked: PassRequest, floats: bool) -> MaskedFunctions:
-    """Control on computed numbers as operations under masks. `floats`: as in `control`."""
+def masked(module: Module, asked: PassRequest, floats: bool) -> MaskedFunctions | None:
+    """Control on computed numbers as operations under masks. `floats`: as in `_control`; None: those stay there."""
     passes, reads = asked.passes, partial(fallible_reads, schema=asked.schema)
     unknown = asked.integers.unknown
-    module, left = take_gradients(module, reads, asked.on_device, asked.known, asked.allowed, asked.schema, asked.alone)
-    module = passes.after("gradients", module)
-    found = mask_numeric_control(
-        module, reads, asked.on_device, asked.known, asked.allowed, asked.schema, floats, unknown, asked.alone
-    )
+    facts = (reads, asked.on_device, asked.known, asked.allowed, asked.schema)
+    module, left = passes.run(pm.GRADIENTS, module, *facts, asked.alone)
+    found = passes.run(pm.MASKS, module, *facts, floats, unknown, asked.alone)
     if found.moved and found.ahead:
-        raise StaysOnHost
-    whole, sites = hand_up_statuses(passes.after("masks", found.module))
+        return None
+    whole, sites = passes.run(pm.STATUSES, found.module)
     if cut := found.ahead or (asked.masks and bool(sites)):
-        whole = passes.after("cut", cut_off(whole))
+        whole = passes.run(pm.CUT, whole)
     return MaskedFunctions(whole, sites, cut, found, module, {**found.obstacles, **left})
 
 
@@ -237,41 +225,41 @@ def control(module: Module, asked: PassRequest) -> ControlledFunctions:
     """Passes 6 to 10. Loops that floats of the examples end run on the device, where the rest of the program can do
     without what the host would know of them."""
     if asked.alone:
-        module = asked.passes.after("on-device", run_on_device(module))
-    try:
-        return _control(module, asked, floats=True)
-    except StaysOnHost:
-        return _control(module, asked, floats=False)
+        module = asked.passes.run(pm.ON_DEVICE, module)
+    found = _control(module, asked, floats=True) or _control(module, asked, floats=False)
+    assert found is not None
+    return found
 
 
-def _control(module: Module, asked: PassRequest, floats: bool) -> ControlledFunctions:
-    passes, options, known, on_device = asked.passes, asked.options, asked.known, asked.on_device
+def _control(module: Module, asked: PassRequest, floats: bool) -> ControlledFunctions | None:
+    """`floats`: loops that only these end run on the device. None where something else depends on what these decide, so
+    that they stay on the host."""
+    passes, known, on_device = asked.passes, asked.known, asked.on_device
     moved = False
     try:
         while True:
             whole = masked(module, asked, floats)
+            if whole is None:
+                return None
             module, moved = whole.before, whole.found.moved
-            fused, turns = fuse_uniform_loops(whole.module, asked.integers.known, asked.allowed.counted)
-            fused = passes.after("uniform-loops", fused)
-            functions, fallible = loops_to_functions(fused, fallible_reads(fused, schema=asked.schema))
-            functions = passes.after("functions", functions)
-            functions = passes.after(
-                "indices", keep_known_bounds(functions, partial(analyse, functions, on_device, known), known)
-            )
-            facts = analyse(functions, on_device, known)
-            limits = Limits(options.max_depth, options.max_steps)
-            stacked = use_stack(module, functions, facts, limits, asked.cached, asked.alone)
+            fused, turns = passes.run(pm.UNIFORM_LOOPS, whole.module, asked.integers.known, asked.allowed.counted)
+            functions, fallible = passes.run(pm.FUNCTIONS, fused, fallible_reads(fused, schema=asked.schema))
+            find = partial(passes.run, pm.STRUCTURE, functions, on_device, known)
+            functions = passes.run(pm.INDICES, functions, find, known)
+            facts = passes.run(pm.STRUCTURE, functions, on_device, known)
+            limits = Limits(asked.options.max_depth, asked.options.max_steps)
+            stacked = passes.run(pm.STACK, module, functions, facts, limits, asked.cached, asked.alone)
             if stacked is None:
                 break
             if moved:
-                raise StaysOnHost
-            module = passes.after("stack", stacked)
+                return None
+            module = stacked
         refuse_made_strings(functions)
         refuse_numeric_control(functions, facts, asked.integers.unknown, asked.traced, whole.obstacles)
         refuse_wide_constants(functions, facts)
-    except UnsupportedError as error:
+    except UnsupportedError:
         if moved:
-            raise StaysOnHost from error
+            return None
         raise
     return ControlledFunctions(functions, facts, fallible, turns, whole)
 
@@ -282,29 +270,8 @@ def whole_of(module: Module, asked: PassRequest) -> tuple[MaskedFunctions, Contr
         refuse_wide_constants_alone(module)
         found = control(module, asked)
         return found.whole, found
-    ready = asked.passes.after("on-device", run_on_device(module))
+    ready = asked.passes.run(pm.ON_DEVICE, module)
     refuse_wide_constants_alone(ready)
-    try:
-        return masked(ready, asked, True), None
-    except StaysOnHost:
-        return masked(ready, asked, False), None
-
-
-class Passes:
-    """Verifies and dumps after every pass, where the options ask for it."""
-
-    def __init__(self, options: Options) -> None:
-        self.options, self.number = options, 0
-
-    def after(self, name: str, module: Module) -> Module:
-        if self.options.verify:
-            verify(module)
-        self.write(name, lambda: print_module(module))
-        return module
-
-    def write(self, name: str, text: Callable[[], str]) -> None:
-        progress.at(name)
-        self.number += 1
-        if self.options.dump is not None:
-            self.options.dump.mkdir(parents=True, exist_ok=True)
-            (self.options.dump / f"{self.number:02}-{name}.txt").write_text(text())
+    whole = masked(ready, asked, True) or masked(ready, asked, False)
+    assert whole is not None
+    return whole, None

@@ -24,9 +24,10 @@ from autobatch.backends.llvm.binding.machine import binding_machine
 from autobatch.backends.llvm.whole.program import Llvm, WholeProgram
 from autobatch.backends.xla import memory
 from autobatch.backends.xla.program import Xla, XlaProgram, window_costs
-from autobatch.common import progress
 from autobatch.common.interruptible import not_cheap
+from autobatch.common.stages import stage
 from autobatch.compiler import choice
+from autobatch.compiler import pass_manager as pm
 from autobatch.compiler.computed import (
     ArrayResult,
     RaggedResult,
@@ -39,7 +40,6 @@ from autobatch.compiler.computed import (
 from autobatch.compiler.control import (
     ControlledFunctions,
     MaskedFunctions,
-    Passes,
     PassRequest,
     control,
     planned,
@@ -48,6 +48,7 @@ from autobatch.compiler.control import (
     with_arenas_alone,
     with_letters,
 )
+from autobatch.compiler.pass_manager import PassManager
 from autobatch.compiler.stored import ProgramFacts, ProgramStore, facts_of, is_plain, store_of
 from autobatch.data.columns import Columns
 from autobatch.data.returned import element_type
@@ -56,7 +57,7 @@ from autobatch.data.spec import Number, PlanSpec
 from autobatch.data.tables import Signature, TableRequest
 from autobatch.data.together import combine
 from autobatch.errors import ExampleError, Failure
-from autobatch.frontend import LoweredModule, lower
+from autobatch.frontend import LoweredModule
 from autobatch.ir.blocks import is_too_deep
 from autobatch.ir.capacity import TOO_LARGE
 from autobatch.ir.core import Apply, Module, walk
@@ -65,23 +66,14 @@ from autobatch.ir.system import System, print_system
 from autobatch.ir.template import NO_INTEGERS, Integers
 from autobatch.ir.types import INT, Array
 from autobatch.options import Options
-from autobatch.passes.analysis.structure import Decisions, analyse
-from autobatch.passes.control.overflows import add_up_by_loops, mark_integers, unchecked
-from autobatch.passes.control.refuse import check_unread
+from autobatch.passes.analysis.structure import Decisions
+from autobatch.passes.control.overflows import unchecked
 from autobatch.passes.control.uniform_loops import Turns
-from autobatch.passes.frames.frames import build_system
-from autobatch.passes.frames.specialise import in_recurrences, specialise
-from autobatch.passes.memory.made_lists import without_made_lists
-from autobatch.passes.memory.rows import has_structure, structure_as_rows
-from autobatch.passes.memory.shared_rows import shared_as_rows
-from autobatch.passes.schedule.contractions import merge_contractions, narrow_joins
+from autobatch.passes.frames.specialise import in_recurrences
+from autobatch.passes.memory.rows import has_structure
 from autobatch.passes.schedule.costs import Footprint
-from autobatch.passes.schedule.fission import Recurrence, Schedule, fission, print_schedule
-from autobatch.passes.schedule.path_sums import sum_over_paths
+from autobatch.passes.schedule.fission import Recurrence, Schedule, print_schedule
 from autobatch.passes.schedule.requests import table_request
-from autobatch.passes.schedule.sharing import share_rows
-from autobatch.passes.simplify.cse import eliminate_common
-from autobatch.passes.simplify.inline import inline
 from autobatch.planning.activations import inspect
 from autobatch.planning.assemble import make_plan
 from autobatch.planning.bind import bind_plan, exact_outputs
@@ -110,19 +102,18 @@ def scheduled(found: ControlledFunctions, asked: PassRequest) -> Scheduled:
     """Passes 9 to 16: equations over spaces of rows, and the order in which they run."""
     passes, schema, known, on_device = asked.passes, asked.schema, asked.known, asked.on_device
     functions, facts, fallible, turns, _ = found
-    functions = passes.after("unread", check_unread(functions, facts, fallible, schema))
-    facts = analyse(functions, on_device, known)
-    system, spec, values = build_system(functions, facts, schema)
-    schedule = fission(share_rows(system))
-    while (moved := specialise(functions, in_recurrences(schedule, values))) is not None:
-        functions = passes.after("specialise", moved)
-        system, spec, values = build_system(functions, analyse(functions, on_device, known), schema)
-        schedule = fission(share_rows(system))
-    for improve in (sum_over_paths, merge_contractions, narrow_joins):
-        if (better := improve(schedule)) is not None:
-            schedule = fission(better)
-    passes.write("system", lambda: print_system(system))
-    passes.write("fission", lambda: print_schedule(schedule))
+    functions = passes.run(pm.UNREAD, functions, facts, fallible, schema)
+    while True:
+        facts = passes.run(pm.STRUCTURE, functions, on_device, known)
+        system, spec, values = passes.run(pm.SYSTEM, functions, facts, schema)
+        schedule = passes.run(pm.FISSION, passes.run(pm.SHARE, system))
+        moved = passes.run(pm.SPECIALISE, functions, in_recurrences(schedule, values))
+        if moved is None:
+            break
+        functions = moved
+    for improve in (pm.PATH_SUMS, pm.CONTRACTIONS, pm.NARROW_JOINS):
+        if (better := passes.run(improve, schedule)) is not None:
+            schedule = passes.run(pm.FISSION, better)
     return Scheduled(functions, system, spec, schedule, turns)
 
 
@@ -483,16 +474,14 @@ def compile(
     @functools.cache
     def lowered(remembered: frozenset[Span], checked: bool = False) -> Ready:
         bounds = (options.list_capacity, options.trace and not checked, remembered, not checked)
-        found = lower(fun, args, kwargs, with_columns, shared, integers.known, dicts, *bounds)
-        module = mark_integers(found.module, checked)
+        passes = PassManager(options)
+        found = passes.run(pm.LOWER, fun, args, kwargs, with_columns, shared, integers.known, dicts, *bounds)
+        module = passes.run(pm.MARK_INTEGERS, found.module, checked)
         if checked:
             _decline_unchecked(module, options)
-            module = add_up_by_loops(module)
-        found = replace(found, module=shared_as_rows(module, with_columns, columns))
-        passes = Passes(options)
-        passes.after("example", found.module)
-        module = passes.after("inline", inline(found.module))
-        module = passes.after("cse", eliminate_common(module))
+            module = passes.run(pm.ADD_UP, module)
+        found = replace(found, module=passes.run(pm.SHARED_ROWS, module, with_columns, columns))
+        module = passes.run(pm.CSE, passes.run(pm.INLINE, found.module))
         return found, module, PassRequest(passes, schema, options, traced, integers, masks, found.caches)
 
     def native() -> Passed:
@@ -525,8 +514,8 @@ def _of_function(
     made = passed()
     taken = _taken(made, options)
     choice.require(options.backend, taken)
-    progress.at("machine code")
-    code = choice.compiles_functions(options.backend).compile(taken)
+    with stage("machine code"):
+        code = choice.compiles_functions(options.backend).compile(taken)
     plain = not made.lowered.traced and made.by_xla is None and is_plain(made.lowered.module)
     if store is not None and plain and isinstance(code, WholeProgram):
         store.keep(made.facts, made.lowered.sources, code.made, code.name)
@@ -557,16 +546,16 @@ def _native(
     if choice.is_use(options.backend):
         options = replace(options, max_steps=min(options.max_steps, choice.PATIENCE))
     alone = replace(asked, integers=asked.integers.on_device(), options=options)
-    on_device = without_made_lists(module, asked.schema)
+    on_device = asked.passes.run(pm.MADE_LISTS, module, asked.schema)
     if not has_structure(module):
         arrays = with_arenas_alone(on_device, asked, False)
         whole, known = whole_of(arrays, alone)
         by_rows, of = (planned, module) if arrays is on_device else (control, arrays)
         return Passed(lowered, whole, lambda: scheduled(known or by_rows(of, alone), alone))
-    rows, inputs = structure_as_rows(with_letters(on_device, asked), asked.schema)
+    rows, inputs = asked.passes.run(pm.ROWS, with_letters(on_device, asked), asked.schema)
     batched = range(len(rows.functions[0].region.args))
     alone = replace(alone, traced={k: asked.traced.get(k, "an argument") for k in batched})
-    whole, _ = whole_of(with_arenas_alone(asked.passes.after("rows", rows), asked, True), alone)
+    whole, _ = whole_of(with_arenas_alone(rows, asked, True), alone)
 
     @functools.cache
     def by_xla() -> CompiledProgram:
@@ -574,7 +563,7 @@ def _native(
 
         def anew(places: frozenset[Span]) -> CompiledProgram:
             found, whole, as_before = again(places)
-            return _planned(found, whole, replace(as_before, options=chosen, passes=Passes(chosen)))
+            return _planned(found, whole, replace(as_before, options=chosen, passes=PassManager(chosen)))
 
         return remembering(anew)
 

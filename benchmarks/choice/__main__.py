@@ -1,8 +1,9 @@
 """Does a call take the best back end by default? Each program by XLA, by machine code, and as it is chosen.
 
-`python -m benchmarks.choice [--json FILE] [--rows 1,64,1024] [--rounds N] [--only NAME,NAME] [--first]`. The three take
-turns, on all cores; so do their derivatives. `regret` is the time of what was chosen over that of the best one: 1.0
-where the choice is right. `--first`: the seconds to the first result too, each in a process of its own, with no cache.
+`python -m benchmarks.choice [--json FILE] [--rows 1,64,1024] [--rounds N] [--only NAME,NAME] [--first] [--of MODULE]`.
+The three take turns, on all cores; so do their derivatives. `regret` is the time of what was chosen over that of the
+best one: 1.0 where the choice is right. `--first`: the seconds to the first result too, each in a process of its own,
+with no cache. `--of benchmarks.choice.of_examples`: the programs of `examples/`.
 """
 
 from __future__ import annotations
@@ -15,18 +16,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 from tqdm import tqdm
 
 import autobatch as ab
 from autobatch.errors import Error
-from benchmarks.choice.programs import Case, cases
+from benchmarks.choice.programs import Case
 
 WAYS = ("xla", "llvm", "auto")
 FLOOR = 1e-5
@@ -69,7 +71,7 @@ def ways_of(case: Case, backends: Sequence[str] = WAYS) -> Calls:
     """The calls of a case; "explanation" says what `f.explain` knows of that of a back end."""
     made: Calls = {}
     for backend in backends:
-        f = ab.batched(case.function, in_axes=case.in_axes, backend=backend, options={"trace": False})
+        f = ab.batched(case.function, in_axes=case.in_axes, backend=backend, options={"trace": case.trace})
         given = packed(f, case) if case.packed else case.arguments
         made["value", backend] = partial(f, *given)
         made["explanation", backend] = partial(f.explain, *given)
@@ -129,7 +131,7 @@ def measure(case: Case, rows: int, rounds: int, seconds: float) -> list[Found]:
 
 def in_process(case: Case, rows: int, options: argparse.Namespace) -> list[Found]:
     """As `measure`, and first results, each in a process of its own: nothing that one has compiled serves another."""
-    shared = ["--rows", str(rows), "--name", case.name]
+    shared = ["--rows", str(rows), "--name", case.name, "--of", options.of]
     timing = ["--rounds", str(options.rounds), "--seconds", str(options.seconds)]
     found = [Found(**x) for x in _child([*shared, *timing])]
     for way in WAYS if options.first else ():
@@ -150,9 +152,13 @@ def _child(arguments: Sequence[str]) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def cases_of(options: argparse.Namespace) -> Callable[[int], Iterable[Case]]:
+    return cast("Callable[[int], Iterable[Case]]", import_module(options.of).cases)
+
+
 def one(name: str, rows: int, options: argparse.Namespace) -> Any:
     """What a child prints."""
-    case = next(c for c in cases(rows) if c.name == name)
+    case = next(c for c in cases_of(options)(rows) if c.name == name)
     if not options.way:
         return [asdict(f) for f in measure(case, rows, options.rounds, options.seconds)]
     for backend in (
@@ -198,6 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.02, help="of each way in each round")
     parser.add_argument("--only", default="", help="parts of the names of the cases to run, with commas between")
+    parser.add_argument("--of", default="benchmarks.choice.programs", help="the module whose `cases(rows)` are run")
     parser.add_argument("--first", action="store_true", help="the seconds to first results, too")
     parser.add_argument("--json", type=Path, help="a file for the report")
     parser.add_argument("--name", help=argparse.SUPPRESS)
@@ -208,7 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     parts, found = options.only.split(","), list[Found]()
     numbers = map(int, options.rows.split(","))
-    wanted = [(c, rows) for rows in numbers for c in cases(rows) if any(p in c.name for p in parts)]
+    wanted = [(c, rows) for rows in numbers for c in cases_of(options)(rows) if any(p in c.name for p in parts)]
     print(head())
     for case, rows in tqdm(wanted, disable=None):
         for f in in_process(case, rows, options):

@@ -31,6 +31,8 @@ class Case:
     arguments: tuple[Any, ...]
     wrt: int | None = None
     packed: bool = False
+    trace: bool = False
+    """May structure be found by running the function with symbols, where it does not compile?"""
 
 
 # ---- numbers

@@ -30,6 +30,7 @@ from autobatch.backends.llvm.processor import defined
 from autobatch.backends.llvm.targets import AVX2, BY_WIDTH, GATHERS, ProcessorTarget, of_flags
 from autobatch.common import cache_files
 from autobatch.common.cache_files import user_cache_folder
+from autobatch.common.stages import stage
 from autobatch.source import Span
 
 logger = logging.getLogger("autobatch")
@@ -220,8 +221,10 @@ def _load(name: str, text: str, functions: Sequence[str], outside: Mapping[str, 
 
 def compile_object(text: str, vectorize: bool = False, target: ProcessorTarget | None = None) -> bytes:
     """Machine code of a module, for this machine or for the least of a kind."""
-    machine, parsed = _optimized(text, vectorize, target)
-    return bytes(machine.emit_object(parsed))
+    with stage("LLVM: optimise"):
+        machine, parsed = _optimized(text, vectorize, target)
+    with stage("LLVM: generate code"):
+        return bytes(machine.emit_object(parsed))
 
 
 def assembly(text: str, vectorize: bool = False, target: ProcessorTarget | None = None) -> str:

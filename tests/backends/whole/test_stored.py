@@ -18,7 +18,8 @@ from autobatch.api import batched as api
 from autobatch.backends.llvm.checked import is_checking
 from autobatch.common import cache_files
 from autobatch.common.cache_files import user_cache_folder
-from autobatch.compiler import pipeline
+from autobatch.compiler import pass_manager
+from autobatch.compiler.pass_manager import LOWER, Pass
 
 pytestmark = pytest.mark.skipif(is_checking(), reason="nothing is kept on disk")
 
@@ -66,7 +67,8 @@ def world(tmp_path, monkeypatch):
     """`world(text)` calls `f` of a module with this text, as a new process would, and says how often it was lowered."""
     lowered = []
     monkeypatch.setattr(api, "enable_compilation_cache", lambda folder: None)
-    monkeypatch.setattr(pipeline, "lower", lambda *a, lower=pipeline.lower: lowered.append(a[0]) or lower(*a))
+    noted = Pass("lower", lambda *a, lower=LOWER.run: lowered.append(a[0]) or lower(*a))
+    monkeypatch.setattr(pass_manager, "LOWER", noted)
     monkeypatch.setattr(cache_files, "_told", set())
     monkeypatch.syspath_prepend(tmp_path)
 

@@ -40,6 +40,7 @@ from autobatch.backends.llvm.machine_code import RefusedError, UnavailableError
 from autobatch.backends.llvm.text import LlvmFunction
 from autobatch.backends.llvm.whole.gangs import form_gangs
 from autobatch.backends.llvm.whole.region import CURE, WholeRegion
+from autobatch.common.stages import stage
 from autobatch.errors import UnsupportedError
 from autobatch.ir.core import Apply, Instruction, Region, walk
 from autobatch.ir.core import Operand as Read
@@ -107,7 +108,8 @@ def write(whole: WholeRegion, sites: bool) -> WholeCode:
     """The code of a region. `sites`: its last result says what an example has failed with. UnsupportedError where there
     is none, or no processor for it."""
     try:
-        return _write(whole, sites)
+        with stage("LLVM: write IR"):
+            return _write(whole, sites)
     except UnavailableError as error:
         raise unavailable(error) from error
 
