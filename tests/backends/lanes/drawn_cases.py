@@ -11,6 +11,12 @@ from autobatch.testing.programs import Program
 
 HEADER = "import jax.numpy as jnp\n\n\n"
 KINDS = 4
+ALONE = ("jnp.sin", "jnp.sin", "jnp.tanh", "jnp.arctan", "abs")
+TOGETHER = (
+    *("({a} + {b})", "({a} - {b})", "({a} * {b})") * 2,
+    *("({a} / (1.5 + abs({b})))", "jnp.divide({a}, 2.0 + jnp.sin({b}))", "jnp.hypot({a}, {b} + 0.1)"),
+    *("jnp.maximum({a}, {b})", "jnp.mean(jnp.stack([{a}, {b}]))", "jnp.where({a} < 0.4, {a}, {b})"),
+)
 
 
 class CaseWriter:
@@ -31,10 +37,10 @@ class CaseWriter:
         if depth == 0 or self.draw(st.integers(0, 3)) == 0:
             return self.call() if calls else self.pick(["p[0]", "p[1]", "p[2]", "t.x", "v", "0.5"])
         if self.draw(st.integers(0, 2)) == 0:
-            return f"jnp.sin({self.number(depth - 1, calls)})"
+            return f"{self.pick(ALONE)}({self.number(depth - 1, calls)})"
         first = self.draw(st.integers(0, calls))
         a, b = self.number(depth - 1, first), self.number(depth - 1, calls - first)
-        return f"({a} {self.pick(['+', '-', '*'])} {b})"
+        return self.pick(TOGETHER).format(a=a, b=b)
 
     def function(self, name: str) -> list[str]:
         lines = [f"def {name}(p, t, v):", "    if t is None:", f"        return {self.pick(['p[0]', 'v', '0.25'])}"]

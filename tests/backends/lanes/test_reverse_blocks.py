@@ -233,6 +233,18 @@ def fibonacci(w, x):
     return x * w if x < 0.3 else jnp.sin(w) * fibonacci(w, x * 0.5) + fibonacci(w, x - 0.4) * x
 
 
+def quotient(p, t):
+    """What is computed last in a block, and read by its derivative."""
+    return p[0] if t is None else jnp.divide(quotient(p, t.left) + t.x, 2.0 + jnp.divide(quotient(p, t.right), p[1]))
+
+
+def test_quotients_that_a_call_returns():
+    wanted = jax.grad(lambda p: sum(quotient(p, t) for t in TREES))(P)
+    f = ab.batched(quotient, in_axes=(None, 0), backend="llvm")
+    np.testing.assert_allclose(ab.grad(f)(P, TREES), wanted, rtol=1e-4)
+    assert has_code(f)
+
+
 def test_by_numbers_of_the_examples():
     f, xs = ab.batched(fibonacci, in_axes=(None, 0), backend="llvm"), jnp.linspace(0.1, 4.0, 21)
     found = ab.grad(f, (0, 1))(0.7, xs)

@@ -259,9 +259,10 @@ class _RegionReverse(RegionWriter):
         return machine.run(xs)
 
     def again(self, region: Region, env: Environment) -> None:
-        """Run a region of straight code forward, to be run backward next."""
+        """Run a region of straight code forward, to be run backward next: a quotient's derivative reads it."""
+        read = tuple(r for i in region.body if isinstance(i, Apply) and _is_quotient(i) for r in i.results)
         with self.recording(True):
-            self.region(region, (), env, None)
+            self.region(replace(region, results=read), (), env, None)
 
     def unread(self, loop: While) -> list[bool]:
         """Derivatives read what the function itself does not."""
