@@ -21,9 +21,8 @@ from autobatch.call.batches.packing import pack_fresh
 from autobatch.call.gradients import SharedStructure, is_integer
 from autobatch.call.sharing import PLAIN, PackedArgument, Sharing
 from autobatch.common.sparse_rows import SparseRows
+from autobatch.data.columns import Ints
 from autobatch.errors import UnsupportedError
-
-Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class SharedNumbers:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 
+from autobatch.backends.interface import Mode
 from autobatch.common.cache import Bounded
 from autobatch.common.interruptible import until_ready
 from autobatch.errors import UnsupportedError
@@ -23,8 +24,6 @@ from autobatch.ir.manual_axes import as_one
 Compute = Callable[[Sequence[Any], Mapping[str, Any]], Sequence[Any]]
 """What a program computes of shared inputs and tables: a pytree of arrays."""
 
-Mode = Literal["reverse", "reverse once", "forward"]
-"""Which derivatives are taken: in reverse to any order; in reverse once, and of that forward; forward."""
 
 Moving = tuple[list[Any], dict[str, Any]]
 """Values, tangents or cotangents of shared inputs and tables."""

@@ -20,12 +20,10 @@ from struct import Struct
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from autobatch.data.addresses import address
+from autobatch.data.columns import Ints
 from autobatch.data.leaves import Category, category
-
-Ints = npt.NDArray[np.int64]
 
 NONE, BOOL, INT, FLOAT, OTHER, OBJECT = range(6)
 """The code of a value: what the 8 bytes beside it are."""

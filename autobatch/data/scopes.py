@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autobatch.data.columns import Ints
 from autobatch.ir.core import Function, Literal, Operand, Value
 from autobatch.ir.types import INT, Array
 
 SHIFT = 40
 ROW = (1 << SHIFT) - 1
 LENGTH = 24
-Ints = NDArray[np.int64]
 TURN = Value(-1, INT, "turn")
 """In a scope of a `while` loop: how many turns have been before."""
 DEPTH = Value(-2, INT, "depth")

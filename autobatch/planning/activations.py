@@ -19,8 +19,8 @@ from typing import Any, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.data.columns import Columns
-from autobatch.data.scopes import DEPTH, SHIFT, TURN, FunctionActivations, GrowingArray, Ints, RowsOfRegion, join, merge
+from autobatch.data.columns import Columns, Ints
+from autobatch.data.scopes import DEPTH, SHIFT, TURN, FunctionActivations, GrowingArray, RowsOfRegion, join, merge
 from autobatch.data.spec import CountedSpec, PlanSpec, RegionSpec, TableSpec
 from autobatch.errors import Failure
 from autobatch.ir.core import Apply, Call, For, Function, If, Literal, Map, Operand, Region, Value, While

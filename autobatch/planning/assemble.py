@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.data.columns import Columns, offsets_of
+from autobatch.data.columns import Columns, Ints, offsets_of
 from autobatch.data.returned import MADE_STORE, owners, relative, store_of
 from autobatch.data.scopes import ROW, SHIFT
 from autobatch.data.spec import PlanSpec, TableSpec
@@ -21,7 +21,6 @@ from autobatch.planning.outgoing import Activations
 from autobatch.planning.paths import add_paths
 from autobatch.planning.plan import DataPlan
 
-Ints = NDArray[np.int64]
 Values = NDArray[Any]
 
 

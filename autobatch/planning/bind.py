@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.data.columns import offsets_of
+from autobatch.data.columns import Ints, offsets_of
 from autobatch.data.tables import UNIFORM, LoopRequest, Signature, window_widths
 from autobatch.planning.binding import Binding, Folded, Gathered, Pointers
 from autobatch.planning.equal_rows import distinct_rows, inverse, stable_order
@@ -26,7 +26,6 @@ from autobatch.planning.plan import DataPlan, counts_of_lists
 from autobatch.planning.size_classes import STEP, SizeClass, Usual, windows
 from autobatch.planning.stepped import StepMachine, SteppedBinder
 
-Ints = NDArray[np.int64]
 Values = NDArray[Any]
 Order = tuple[Ints | None, Ints | None]
 """The rows of an order, and where each row of its space lies among them; None: all rows as they are."""

@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from autobatch.data.columns import Ints
 from autobatch.data.tables import UNIFORM, FoldRequest, GatherRequest, Signature, TableRequest, layout
 from autobatch.planning.plan import DataPlan, Share
 from autobatch.planning.size_classes import Usual
 from autobatch.planning.stock import Stock, before, joined, joined_rows
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

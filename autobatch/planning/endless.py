@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.data.columns import Columns
-from autobatch.data.scopes import FunctionActivations, Ints
+from autobatch.data.columns import Columns, Ints
+from autobatch.data.scopes import FunctionActivations
 from autobatch.data.spec import HostLimits, PlanSpec
 from autobatch.errors import Failure, PlanError
 from autobatch.ir.core import Module, Operand, walk

@@ -15,12 +15,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from autobatch.data.columns import Ints
+
 # ---- ordering
 #
 # Orders of rows: sorted by small integers, and the distinct ones among equal rows.
-
-
-Ints = NDArray[np.int64]
 
 
 def stable_order(keys: Ints) -> Ints:

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autobatch.data.columns import Columns
+from autobatch.data.columns import Columns, Ints
 from autobatch.data.schema import Store
-from autobatch.data.scopes import FunctionActivations, Ints
+from autobatch.data.scopes import FunctionActivations
 from autobatch.ir.core import Operand
 from autobatch.ir.types import Ref
 

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.data.scopes import LENGTH, ROW, SHIFT, GrowingArray, Ints, list_handle, list_run
+from autobatch.data.columns import Ints
+from autobatch.data.scopes import LENGTH, ROW, SHIFT, GrowingArray, list_handle, list_run
 from autobatch.errors import PlanError
 from autobatch.planning.equal_rows import longest_paths
 

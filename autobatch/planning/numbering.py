@@ -16,11 +16,11 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
+from autobatch.data.columns import Ints
 from autobatch.data.spec import OUTPUT
 from autobatch.data.tables import UNIFORM, FoldRequest, GatherRequest, TableRequest
 from autobatch.planning.equal_rows import Cycle
 
-Ints = NDArray[np.int64]
 PAYS = 0.85
 """Rows are shared where a batch keeps at most this part of them."""
 SAMPLE = 64

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.data.columns import offsets_of
+from autobatch.data.columns import Ints, offsets_of
 from autobatch.data.returned import relative
 from autobatch.data.tables import Signature
 from autobatch.planning.plan import DataPlan
 
-Ints = NDArray[np.int64]
 Values = NDArray[Any]
 Column = Callable[[Values, int], Values]
 """A column in the order of some rows."""

@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.data.columns import offsets_of
+from autobatch.data.columns import Ints, offsets_of
 from autobatch.data.tables import UNIFORM, PathRequest
 from autobatch.ir.system import Link
 from autobatch.planning.equal_rows import longest_paths, stable_order
 from autobatch.planning.plan import DataPlan
 
-Ints = NDArray[np.int64]
 Values = NDArray[Any]
 
 

@@ -14,11 +14,10 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.data.columns import offsets_of, ranges
+from autobatch.data.columns import Ints, offsets_of, ranges
 from autobatch.data.tables import TableRequest
 from autobatch.errors import Failure
 
-Ints = NDArray[np.int64]
 Values = NDArray[Any]
 K = TypeVar("K")
 V = TypeVar("V")

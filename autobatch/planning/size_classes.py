@@ -10,7 +10,8 @@ from statistics import NormalDist, fmean
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+
+from autobatch.data.columns import Ints
 
 SPREAD = 4.0
 """Standard deviations beyond which a minibatch is not one of random examples."""
@@ -117,9 +118,6 @@ class SizeClasses:
 #
 # The last window of a level is shifted back over rows that are finished, so nothing past the level is written where the
 # space has enough rows before it.
-
-
-Ints = NDArray[np.int64]
 
 
 @lru_cache(maxsize=65536)

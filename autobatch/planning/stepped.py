@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from autobatch.data.columns import Ints
 from autobatch.data.tables import UNIFORM, Signature, window_widths
 from autobatch.planning.binding import Binding, Folded, Pointers
 from autobatch.planning.own_arrays import Values, own_arrays
@@ -179,9 +180,6 @@ def address_of(array: NDArray[Any], row: int = 0) -> int:
     """Of a row of an array that somebody keeps."""
     assert array.flags.c_contiguous or (array.ndim == 2 and array.strides[1] == array.itemsize)
     return int(array.ctypes.data) + row * array.strides[0]
-
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

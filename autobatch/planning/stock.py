@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from autobatch.data.columns import Ints
 
 NOTHING = 0
 """The space without rows."""

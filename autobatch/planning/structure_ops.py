@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.data.columns import Columns
+from autobatch.data.columns import Columns, Ints
 from autobatch.data.memory import list_of
 from autobatch.data.schema import field_column
 from autobatch.data.spec import PlanSpec
@@ -23,7 +23,6 @@ from autobatch.ir.core import Apply, Call, Function, Map, Operand
 from autobatch.ir.types import BOOL, Array, List, Ref, Tag, Type
 from autobatch.planning.scalar import FailedError, ScalarProgram, as_column, nothing, scalar_operation
 
-Ints = NDArray[np.int64]
 Values = NDArray[Any]
 
 

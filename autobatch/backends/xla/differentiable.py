@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from autobatch.backends.interface import Mode
 from autobatch.backends.xla.adjoint import AdjointProgram
 from autobatch.backends.xla.emit import Emission, ScheduleEmitter
 from autobatch.backends.xla.lanes import is_float
@@ -26,10 +27,6 @@ from autobatch.ir import core
 from autobatch.ir.system import Variable
 from autobatch.passes.autodiff import Adjoint, Policy, RowCotangents, differentiate
 from autobatch.passes.schedule.fission import Schedule, print_schedule
-
-Mode = Literal["reverse", "reverse once", "forward"]
-"""Which derivatives JAX may take of a program: in reverse to any order; in reverse once, and of that forward; forward.
-(What is differentiated in reverse by a rule of its own has no derivative forward.)"""
 
 
 class Differentiable:

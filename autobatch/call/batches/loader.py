@@ -28,6 +28,7 @@ from autobatch.call.batches.batch import Batch
 from autobatch.call.batches.groups import Group
 from autobatch.call.batches.joint import cut_together
 from autobatch.call.grouped import GroupedBatch
+from autobatch.data.columns import Ints
 from autobatch.errors import BatchError
 
 # ---- prefetch
@@ -141,8 +142,6 @@ def _stop_all() -> None:
 # by up to one minibatch at random, so that the same examples do not meet in every epoch. Then the minibatches of all
 # pools are permuted.
 
-
-Ints = npt.NDArray[np.int64]
 
 POOL = 32
 """Bucketing sorts so many minibatches at a time."""

@@ -11,10 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.data.columns import Column, Columns, columns_of
+from autobatch.data.columns import Column, Columns, Ints, columns_of
 from autobatch.errors import Failure
-
-Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True)

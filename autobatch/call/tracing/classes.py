@@ -40,9 +40,8 @@ from autobatch.call.tracing.log import (
     value_of,
 )
 from autobatch.call.tracing.returned import Checked, FreePlace, Prints
-from autobatch.data.columns import ranges
+from autobatch.data.columns import Ints, ranges
 
-Ints = np.ndarray[Any, np.dtype[np.int64]]
 MANY = 4
 """An operation at one place that reads more than so many shared values, all of them small, is one class, and rows say
 which of them each reads."""

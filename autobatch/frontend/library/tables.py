@@ -32,7 +32,7 @@ from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import list_heap
 from autobatch.frontend.memory.heap import refused_without_memory
 from autobatch.frontend.memory.list_heap import hold
-from autobatch.frontend.memory.list_sites import is_set
+from autobatch.frontend.memory.list_sites import is_set_value
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import ListingLayout, describe, is_python, layout_of
 from autobatch.frontend.types.unify import LayoutConflict, as_table, constant, unify
@@ -154,7 +154,7 @@ def made(s: LoweringState, factory: v.Abstract) -> v.Abstract:
     site: object = (
         ("defaultdict", value.cls or dict) if is_dict(value) and isinstance(value, v.Record) else "defaultdict"
     )
-    if is_set(value):
+    if is_set_value(value):
         site = ("defaultdict", set)
     return hold(s, s.context.rules.made_by(s, value, site))
 

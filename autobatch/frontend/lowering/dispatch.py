@@ -45,7 +45,7 @@ from autobatch.frontend.lowering.state import ChangesArray, Impure, LoweringStat
 from autobatch.frontend.memory import row_classes
 from autobatch.frontend.memory.heap import NeedsMemory
 from autobatch.frontend.memory.list_heap import copied
-from autobatch.frontend.memory.list_sites import is_dict, is_list
+from autobatch.frontend.memory.list_sites import is_dict_value, is_list
 from autobatch.frontend.memory.mutation import changes, refuse_by_another_name
 from autobatch.frontend.syntax import generators
 from autobatch.frontend.syntax.decorated import with_names_copied
@@ -281,7 +281,9 @@ def user_function(s: LoweringState, function: types.FunctionType, args: Argument
 
 
 def _is_container(value: v.Abstract) -> bool:
-    return is_list(value) or is_dict(value) or (isinstance(value, v.Static) and isinstance(value.value, list | dict))
+    return (
+        is_list(value) or is_dict_value(value) or (isinstance(value, v.Static) and isinstance(value.value, list | dict))
+    )
 
 
 def _changes_given(node: ast.AST) -> bool:

@@ -18,7 +18,7 @@ from autobatch.frontend.lowering.access import expand
 from autobatch.frontend.lowering.numbers import coerce, negate, operand_of, present, traced, undefined
 from autobatch.frontend.lowering.state import FLAGS, RESULT, RETURNED, Ended, LoweringState, UnknownResult
 from autobatch.frontend.memory.heap import Heap, NeedsMemory, is_state
-from autobatch.frontend.memory.list_sites import is_dict, is_given, is_list
+from autobatch.frontend.memory.list_sites import is_dict_value, is_given, is_list
 from autobatch.frontend.syntax.scopes import is_cell, shown
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import (
@@ -281,7 +281,7 @@ def _beside_memory(value: v.Abstract, layout: Layout) -> Iterator[v.Abstract]:
 
 def _has_kind(heap: Heap, value: v.Abstract) -> bool:
     """Is it a list where lists have this memory, or a dict where dicts have it?"""
-    return is_list(value) or is_given(value) if heap.is_list else heap.is_dict and is_dict(value)
+    return is_list(value) or is_given(value) if heap.is_list else heap.is_dict and is_dict_value(value)
 
 
 def _is_held(s: LoweringState, value: v.Abstract) -> bool:

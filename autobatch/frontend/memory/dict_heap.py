@@ -23,7 +23,7 @@ from autobatch.frontend.lowering.numbers import present, traced
 from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import list_changes, list_heap, record_heap
 from autobatch.frontend.memory.list_heap import is_dict_row
-from autobatch.frontend.memory.list_sites import is_dict
+from autobatch.frontend.memory.list_sites import is_dict_value
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.unify import as_table
 
@@ -145,7 +145,7 @@ def assign(s: LoweringState, row: v.MemoryRow, table: v.Abstract) -> None:
     if row.heap.is_set:
         list_changes.assign(s, row, tables.pairs_of(s, as_table(table)))
         return
-    assert is_dict(table) and isinstance(table, v.Record)
+    assert is_dict_value(table) and isinstance(table, v.Record)
     if row.heap.is_record:
         record_heap.assign(s, row, table)
         return

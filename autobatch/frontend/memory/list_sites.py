@@ -86,9 +86,9 @@ def dicts_have_memory(known: dict[object, Heap]) -> bool:
 
 def class_of(value: v.Abstract) -> type:
     """The class of a list or dict that may have memory."""
-    if is_set(value):
+    if is_set_value(value):
         return set
-    if not is_dict(value):
+    if not is_dict_value(value):
         return tuple if isinstance(value, v.Listing) and value.is_tuple else list
     assert isinstance(value, v.Record)
     if value.kind == "dict" and value.keys and all(type(k) is str for k in value.keys):
@@ -106,16 +106,16 @@ def is_given(value: v.Abstract) -> TypeGuard[v.Leaf]:
     return isinstance(value, v.Leaf) and isinstance(value.type, List) and value.type.store is not None
 
 
-def is_dict(value: v.Abstract) -> bool:
+def is_dict_value(value: v.Abstract) -> bool:
     """Is it a dict or set that the function builds, which is a value, of a class that may have memory?"""
-    if is_set(value):
+    if is_set_value(value):
         return True
     if not isinstance(value, v.Record) or (value.cls or dict) not in DICTS:
         return False
     return value.kind == "dict" or (value.kind == "table" and "values" in value.keys)
 
 
-def is_set(value: v.Abstract) -> bool:
+def is_set_value(value: v.Abstract) -> bool:
     """Is it a set that the function builds, which is a value?"""
     if isinstance(value, v.Static):
         return type(value.value) is set
@@ -123,7 +123,7 @@ def is_set(value: v.Abstract) -> bool:
 
 
 def _sets_of_constants(value: v.Abstract) -> Iterator[v.Abstract]:
-    if isinstance(value, v.Static) and is_set(value):
+    if isinstance(value, v.Static) and is_set_value(value):
         yield value
     elif isinstance(value, v.Record):
         for item in value.items:
@@ -136,4 +136,4 @@ def _lists(value: v.Abstract) -> Iterator[v.Abstract]:
     if isinstance(value, v.Lazy):
         yield value
     yield from _sets_of_constants(value)
-    yield from (x for x in containers(value) if is_list(x) or is_dict(x))
+    yield from (x for x in containers(value) if is_list(x) or is_dict_value(x))

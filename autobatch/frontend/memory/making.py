@@ -9,7 +9,7 @@ from autobatch.frontend.library import tables
 from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import list_changes, record_heap
 from autobatch.frontend.memory.heap import Heap
-from autobatch.frontend.memory.list_sites import is_dict, is_given, is_list
+from autobatch.frontend.memory.list_sites import is_dict_value, is_given, is_list
 from autobatch.frontend.syntax.own_parts import changed_parts
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.unify import as_table
@@ -17,7 +17,7 @@ from autobatch.frontend.types.unify import as_table
 
 def made_by(s: LoweringState, value: v.Abstract, site: object) -> v.Abstract:
     """A list or dict that an expression has made: one with memory, where those that it makes have that."""
-    if not (is_list(value) or is_dict(value) or is_given(value)) and not isinstance(value, v.Lazy):
+    if not (is_list(value) or is_dict_value(value) or is_given(value)) and not isinstance(value, v.Lazy):
         return value
     if isinstance(value, v.Lazy) and (value.dicts or isinstance(site, ast.Call)):
         return value  # a view, or what zip() gives, which is no list

@@ -8,7 +8,7 @@ from typing import NoReturn
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.lowering.state import RESULT, RETURNED, Impure, LoweringState, MemoryChanged
 from autobatch.frontend.memory.heap import refused_without_memory
-from autobatch.frontend.memory.list_sites import is_dict, is_list
+from autobatch.frontend.memory.list_sites import is_dict_value, is_list
 from autobatch.frontend.syntax.scopes import shown
 from autobatch.frontend.types import values as v
 
@@ -22,7 +22,7 @@ def refuse_change(
     while isinstance(root, ast.Attribute | ast.Subscript):
         root = root.value
     bound = s.env.get(root.id) if isinstance(root, ast.Name) and root.id not in s.frame.enclosing else None
-    known, dicts = s.context.memory.sites, held is not None and is_dict(held)
+    known, dicts = s.context.memory.sites, held is not None and is_dict_value(held)
     if s.context.sites.needed(known, dicts=dicts):
         raise s.context.sites.refused(known, UnsupportedError(message, s.span, cure), dicts=dicts)
     if bound is not None and not any(_holds(x, bound.value) for x in s.frame.borrowed):
@@ -81,9 +81,9 @@ def _refusal(
     if isinstance(value, v.Record) and value.kind == "object" and value.cls in s.context.built:
         return refused_without_memory([value.cls], message, s.span, cure)
     error = kind(message, s.span, cure)
-    if value is None or not (is_list(value) or is_dict(value)):
+    if value is None or not (is_list(value) or is_dict_value(value)):
         return error
-    return s.context.sites.refused(s.context.memory.sites, error, kind is Impure, is_dict(value))
+    return s.context.sites.refused(s.context.memory.sites, error, kind is Impure, is_dict_value(value))
 
 
 def is_own(s: LoweringState, value: v.Abstract) -> bool:

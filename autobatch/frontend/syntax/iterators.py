@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from autobatch.frontend.lowering.calls import lookup
 from autobatch.frontend.lowering.state import LoweringState
-from autobatch.frontend.memory.list_sites import is_dict, is_list
+from autobatch.frontend.memory.list_sites import is_dict_value, is_list
 from autobatch.frontend.syntax.bound_methods import READERS
 from autobatch.frontend.syntax.sources import FunctionSource, changed, is_user_function, mutated_by
 from autobatch.frontend.syntax.syntax_trees import place_of
@@ -147,7 +147,7 @@ def is_iterator(s: LoweringState, node: ast.expr) -> bool:
 def _is_reader(s: LoweringState, node: ast.Attribute) -> bool:
     """Is it a method that reads a list or dict, a value, as it is now? In memory it reads what is there."""
     held = s.env.get(node.value.id) if isinstance(node.value, ast.Name) else None
-    return held is not None and node.attr in READERS and (is_list(held.value) or is_dict(held.value))
+    return held is not None and node.attr in READERS and (is_list(held.value) or is_dict_value(held.value))
 
 
 def is_view(node: ast.expr) -> bool:

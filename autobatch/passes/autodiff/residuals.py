@@ -12,9 +12,9 @@ are computed from, a mask rather than the number that was compared. That is a mi
 from __future__ import annotations
 
 import math
+import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import networkx as nx
 
@@ -40,7 +40,7 @@ from autobatch.ir.system import (
 from autobatch.passes.schedule.fission import Recurrence, Schedule, ScheduleStage
 from autobatch.passes.schedule.requests import gather_layout
 
-Policy = Literal["save_dots", "save_all", "recompute"]
+Policy = typing.Literal["save_dots", "save_all", "recompute"]
 """The option `residuals`."""
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autobatch.backends.xla.products.choice import choose
+from autobatch.data.columns import Ints
 from autobatch.data.tables import Signature, TableRequest, layout, window_widths
 from autobatch.ir import jax_compat
 from autobatch.ir.system import Atom, Compute, Variable
@@ -20,8 +20,6 @@ from autobatch.passes.schedule.sharing import CONTRACTIONS
 from autobatch.planning.size_classes import of_word
 from autobatch.tools.explain.facts import LevelFacts, Multiplier, ProductFacts, RecurrenceFacts, TaskFacts, WindowFacts
 from autobatch.tools.explain.places import Placed
-
-Ints = NDArray[np.int64]
 
 
 class BoundTables:
