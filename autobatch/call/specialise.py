@@ -19,6 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from autobatch.backends.interface import Mode
 from autobatch.call import results, transfer
 from autobatch.call.arguments import Order
 from autobatch.call.assembly import MadeRows
@@ -32,7 +33,7 @@ from autobatch.common.interruptible import until_ready
 from autobatch.common.targets import Target, made_for
 from autobatch.compiler import pipeline
 from autobatch.compiler.computed import ArrayResult, RaggedResult, StructureResult, with_chosen, with_lists, with_none
-from autobatch.compiler.differentials import Differentials, Mode, mode_of, refusing_forward
+from autobatch.compiler.differentials import Differentials, mode_of, refusing_forward
 from autobatch.data.columns import Columns
 from autobatch.data.returned import element_type
 from autobatch.data.schema import Schema

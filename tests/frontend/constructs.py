@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import jax.numpy as jnp
 
 from tests.frontend.programs import Node, Tree, child_sum, parameters, tree_lstm
@@ -96,6 +98,137 @@ def table(p, pair):
     return p[name] * n
 
 
+def constant_keys(n):
+    seen = {"low": 0, "high": n}
+    seen["low"] += n * 2
+    seen |= {"sum": seen["low"] + seen["high"]}
+    return seen
+
+
+def counts(xs):
+    """A dict of keys that are data."""
+    found = {}
+    for x in xs:
+        found[x] = found.get(x, 0) + 1
+    return max(found.values(), default=0), len(found)
+
+
+def set_of_data(xs):
+    seen = set()
+    for x in xs:
+        if x in seen:
+            return x
+        seen.add(x)
+    return -100
+
+
+def changed_list(xs):
+    made = [0]
+    for x in xs:
+        made.append(made[-1] + x)
+    made[0] = 7
+    made.pop()
+    return made, len(made)
+
+
+def evens(xs):
+    for x in xs:
+        if x % 2 == 0:
+            yield x
+
+
+def generator(xs):
+    s = 0
+    for x in evens(xs):
+        s += x
+    return s
+
+
+def caught(n):
+    try:
+        x = 10 // n
+        if x > 5:
+            raise ValueError(x)
+    except ZeroDivisionError:
+        return -1
+    except ValueError:
+        x = 0
+    else:
+        x += 1
+    finally:
+        n += 1
+    return x + n
+
+
+@contextlib.contextmanager
+def doubled(n):
+    yield 2 * n
+
+
+def with_block(n):
+    with doubled(n) as twice, contextlib.suppress(ZeroDivisionError):
+        twice = twice // n
+    return twice
+
+
+def matched(pair):
+    match pair:
+        case ("a", 0):
+            return 0
+        case ("a", n) if n > 3:
+            return n
+        case (_, n):
+            return -n
+
+
+def printed(n):
+    if n > 0:
+        print("n is", n)
+    return n
+
+
+def words(pair):
+    word, n = pair
+    if word == "a":
+        return n
+    return len(word) * n if word.startswith("b") else 0
+
+
+def closure(n):
+    total = 0
+
+    def add(k, by=2):
+        nonlocal total
+        total += k * by
+        return total
+
+    add(n)
+    return add(k=1, by=n)
+
+
+class Point:
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+
+    @property
+    def norm(self):
+        return abs(self.x) + abs(self.y)
+
+    def __add__(self, other):
+        return Point(self.x + other.x, self.y + other.y)
+
+
+def objects(n):
+    p = Point(n, 1) + Point(y=n, x=2)
+    p.x *= 3
+    return p.norm
+
+
+def unpacked(xs):
+    first, *rest = [len(xs), *xs[:2], 5]
+    return first, rest[-1], [(k, x) for k, x in enumerate(rest)]
+
+
 TREES = [Node(0, 1), Node(1, 2, left=Node(2, 3), right=Node(3, 4))]
 LISTS = [[3, 1], [], [5, -2, 7]]
 ENTRIES = {
@@ -112,6 +245,19 @@ ENTRIES = {
     "arithmetic": (arithmetic, [-7, 0, 5], ()),
     "traced": (traced, [1, 2], (jnp.arange(3.0),)),
     "table": (table, [("a", 1), ("b", 2)], ({"a": jnp.ones(2), "b": jnp.zeros(2)},)),
+    "constant_keys": (constant_keys, [1, -2], ()),
+    "counts": (counts, LISTS, ()),
+    "set_of_data": (set_of_data, [[1, 2], [3, 4, 3]], ()),
+    "changed_list": (changed_list, LISTS, ()),
+    "generator": (generator, LISTS, ()),
+    "caught": (caught, [0, 1, 5], ()),
+    "with_block": (with_block, [0, 3], ()),
+    "matched": (matched, [("a", 0), ("a", 9), ("b", 1)], ()),
+    "printed": (printed, [1, -1], ()),
+    "words": (words, [("a", 1), ("bc", 2), ("cd", 3)], ()),
+    "closure": (closure, [1, 2], ()),
+    "objects": (objects, [1, -2], ()),
+    "unpacked": (unpacked, LISTS[:1] + [[1, 2, 3, 4]], ()),
     "tree_lstm": (tree_lstm, TREES, (parameters(),)),
     "child_sum": (child_sum, [Tree(1), Tree(2, [Tree(3), Tree(4)])], (parameters(),)),
 }

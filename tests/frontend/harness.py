@@ -22,6 +22,7 @@ from autobatch.frontend import LoweredModule, lower
 from autobatch.frontend.types.statics import follow
 from autobatch.ir import jax_compat
 from autobatch.ir.interpret import ExampleFailure, interpret
+from autobatch.ir.printed import Printed
 from autobatch.ir.template import Container, Fixed, Input, ListTemplate, OptionalTemplate, Output, Template
 from autobatch.ir.types import List, Ref
 from autobatch.ir.verifier import verify
@@ -74,7 +75,8 @@ class Lowering:
             missing = self.examples[index] is None
             args = [0 if missing else root, missing]
         results = interpret(self.module, [*self.leaves, *self.hidden()], args, memory)
-        return value(self.lowered.result, results)
+        found = value(self.lowered.result, results)
+        return found.result if isinstance(found, Printed) else found
 
     def check(self) -> None:
         """Every example gives what plain Python gives, or fails as it does."""
