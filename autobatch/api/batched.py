@@ -217,7 +217,7 @@ class Batched(Generic[P, R]):
         >>> "lower" in double.timings().stages
         True
         """
-        return self._cache.timings
+        return self._traces.timings or self._cache.timings
 
     def cache_info(self) -> CacheInfo:
         """How much this function has compiled, and keeps."""

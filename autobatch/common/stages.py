@@ -72,7 +72,7 @@ class Timings:
         for name, stage in self.stages.items():
             part = stage.seconds / total if total else 0.0
             times = f"  {stage.count} times" if stage.count > 1 else ""
-            lines.append(f"  {name:<24}{stage.seconds:9.4f} s {part:6.1%}{times}")
+            lines.append(f"  {name:<32}{stage.seconds:9.4f} s {part:6.1%}{times}")
         return "\n".join(lines)
 
     def add(self, name: str, seconds: float) -> None:

@@ -159,7 +159,7 @@ def at(w, t):
 
 
 def unused(xs):
-    first = xs[1]
+    _ = xs[1]
     return len(xs)
 
 

@@ -34,6 +34,7 @@ from autobatch.call.tracing.over import Over, TracedPlan, without_words
 from autobatch.call.tracing.structure import Kept, Make, TracedStructure, Tracing
 from autobatch.common.cache import Bounded
 from autobatch.common.collecting import collecting_later
+from autobatch.common.stages import Timings
 from autobatch.data.columns import Columns
 from autobatch.errors import (
     BatchError,
@@ -131,6 +132,8 @@ class Traced:
         self.overs: Bounded[Any, _KnownProgram] = Bounded(PROGRAMS)
         self._known: set[Any] = set()
         self._asking: set[Any] = set()
+        self.timings: Timings | None = None
+        """Of the program over traces that ran last."""
 
     def knows(self, bound: BoundArguments) -> bool:
         """Is a call like this one known not to compile?"""
@@ -230,6 +233,7 @@ class _TracedCall:
                 found = self.asked.prepared(function, args)
         except SourceError as error:
             raise self.refused(error) from error
+        self.traced.timings = found.program.timings
         return replace(found, ready=replace(found.ready, failures=tuple(failures) or found.ready.failures))
 
     def refused(self, error: SourceError) -> Exception:

@@ -17,8 +17,8 @@ from autobatch.passes.analysis.device import depending_on
 
 SORTS = ("sort", "top_k")
 
-TURNS = 16
-"""Turns that a loop over structure is taken to have, and calls of a recursion."""
+TURNS, INNER = 16, 4
+"""Iterations that a loop over structure is taken to have, and calls of a recursion; and those of such a loop inside."""
 
 
 def work_of(whole: WholeRegion) -> Work:
@@ -123,7 +123,7 @@ class _WorkCount:
     """`computed`: the values that the host of XLA does not know. `turns`: of loops that it counts."""
 
     def __init__(self, computed: Collection[Operand], turns: int) -> None:
-        self.computed, self.turns, self.within = computed, turns, 0
+        self.computed, self.turns, self.within, self.outside = computed, turns, 0, 0
         self.operations = self.multiplications = self.longest = self.loops = self.decided = self.inside = 0
         self.elements = self.branches = self.dots = 0
 
@@ -156,9 +156,20 @@ class _WorkCount:
         decides = end in self.computed
         self.within += decides
         self.decided += decides
-        for inner in regions:
-            self.region(inner, times if decides else times * self.turns)
+        if decides:
+            for inner in regions:
+                self.region(inner, times)
+        else:
+            self.over_structure(regions, times)
         self.within -= decides
+
+    def over_structure(self, regions: Sequence[Region], times: int) -> None:
+        """What runs once for each element of a list, or for each call of a recursion."""
+        turns = min(self.turns, INNER) if self.outside else self.turns
+        self.outside += 1
+        for region in regions:
+            self.region(region, times * turns)
+        self.outside -= 1
 
     def parameter(self, x: Any, times: int) -> None:
         """What stands in the parameters of an operation: programs of JAX, or of blocks."""
@@ -166,8 +177,7 @@ class _WorkCount:
             self.region(x, times)
         elif isinstance(x, BlockProgram):
             self.loops += 1
-            for region in regions_of(x):
-                self.region(region, times * self.turns)
+            self.over_structure(regions_of(x), times)
         elif (program := jax_compat.program_of(x)) is not None:
             self.jaxpr(program, times)
         elif isinstance(x, (tuple, list)):
