@@ -13,6 +13,7 @@ from autobatch.ir.core import (
     Apply,
     Call,
     For,
+    Function,
     If,
     Instruction,
     Literal,
@@ -210,3 +211,15 @@ def free_values(region: Region, shared: frozenset[Value] = frozenset()) -> tuple
 def calls(region: Region) -> Iterable[Call]:
     """Every call in a region, in program order."""
     return (i for i in walk(region) if isinstance(i, Call))
+
+
+def with_entry_apart(module: Module) -> Module:
+    """A module whose entry nothing calls: where something does, one that calls it alone."""
+    first = module.functions[0]
+    if all(call.callee != first.name for f in module.functions for call in calls(f.region)):
+        return module
+    fresh, region = Fresh(module), first.region
+    args, results = fresh.like(region.args), tuple(fresh.value(x.type) for x in region.results)
+    call = Call(results, first.name, args, first.span)
+    entry = Function(f"{first.name}.call", Region(args, (call,), results), first.span)
+    return replace(module, functions=(entry, *module.functions))

@@ -43,7 +43,16 @@ from autobatch.ir.core import (
     regions,
     walk,
 )
-from autobatch.ir.rewrite import ConstantPool, Fresh, calls, free_values, region_values, with_operands, with_regions
+from autobatch.ir.rewrite import (
+    ConstantPool,
+    Fresh,
+    calls,
+    free_values,
+    region_values,
+    with_entry_apart,
+    with_operands,
+    with_regions,
+)
 from autobatch.ir.types import BOOL, INT, Array, List
 from autobatch.passes.analysis.device import deciding
 from autobatch.passes.analysis.fallible import fallible_reads
@@ -316,9 +325,13 @@ def lists_in_arenas(
 def _with_arenas(
     module: Module, schema: Schema, device: Device, capacity: int, alone: bool, checked: bool, handed: bool
 ) -> Module:
-    """As `lists_in_arenas`; dicts and sets of an entry that calls itself stay."""
+    """As `lists_in_arenas`; dicts and sets of an entry that calls itself stay, where a host knows lists."""
+    if not any(_has_lists(f.region) for f in module.functions):
+        return module
+    if alone:
+        module = with_entry_apart(module)
     entry, *others = module.functions
-    if entry.name in recursive_functions(module) or not any(_has_lists(f.region) for f in module.functions):
+    if entry.name in recursive_functions(module):
         return module
     found, numbers = lists_of_numbers(module, device, alone, handed)
     wanted = frozenset[Operand]()

@@ -43,7 +43,7 @@ from autobatch.ir.core import (
     walk,
 )
 from autobatch.ir.ops import Op, own
-from autobatch.ir.rewrite import Fresh, calls, region_values, with_regions
+from autobatch.ir.rewrite import calls, region_values, with_entry_apart, with_regions
 from autobatch.ir.types import BOOL, INT, List, Ref, Tag, Type
 from autobatch.passes.analysis.device import deciding
 from autobatch.passes.analysis.fallible import lacking
@@ -56,18 +56,6 @@ from autobatch.passes.simplify.inline import recursive_functions
 # Structure as numbers in a part of a module: some objects and lists become numbers of rows, all others stay what they
 # are. `chosen_rows.py` does so for those of the examples that computed numbers choose, `shared_rows.py` for what all
 # examples share.
-
-
-def with_entry_apart(module: Module) -> Module:
-    """A module whose entry nothing calls: where something does, one that calls it alone."""
-    first = module.functions[0]
-    if all(call.callee != first.name for f in module.functions for call in calls(f.region)):
-        return module
-    fresh, region = Fresh(module), first.region
-    args, results = fresh.like(region.args), tuple(fresh.value(x.type) for x in region.results)
-    call = Call(results, first.name, args, first.span)
-    entry = Function(f"{first.name}.call", Region(args, (call,), results), first.span)
-    return replace(module, functions=(entry, *module.functions))
 
 
 def refers(type: Type) -> bool:

@@ -19,9 +19,9 @@ from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Apply, Literal, Module, Operand, Value
 from autobatch.ir.ops import Op
-from autobatch.ir.rewrite import region_values
+from autobatch.ir.rewrite import region_values, with_entry_apart
 from autobatch.ir.types import INT, Array, List, Ref, Tag, Type
-from autobatch.passes.memory.chosen_rows import PartialLowering, with_entry_apart
+from autobatch.passes.memory.chosen_rows import PartialLowering
 from autobatch.passes.memory.rows import ZERO
 
 

@@ -16,15 +16,18 @@ from autobatch.testing import check_equivalence
 from tests.properties import strategies as draws
 from tests.properties.test_equivalence import CASES, SIZE, check
 
-REFUSED = {
-    "child_reduction": "a list that a recursion makes",
-    "filtered": "a list that a recursion makes",
-}
-"""Of the programs that all back ends are compared by, those that machine code does not know, and why."""
-
-
-QUICK = ("child_sum", "evaluate", "lists_decide", "kept_nodes", "mutual", "rounding", "searched", "two_trees")
-KNOWN = [c if c.name in QUICK else pytest.param(c, marks=pytest.mark.long) for c in CASES if c.name not in REFUSED]
+QUICK = (
+    "child_sum",
+    "evaluate",
+    "lists_decide",
+    "kept_nodes",
+    "mutual",
+    "rounding",
+    "searched",
+    "two_trees",
+    "child_reduction",
+)
+KNOWN = [c if c.name in QUICK else pytest.param(c, marks=pytest.mark.long) for c in CASES]
 
 
 @pytest.mark.parametrize("case", KNOWN, ids=lambda c: c.name)
@@ -34,16 +37,6 @@ def test_equals_plain_python(case, data):
     f = case.function.with_settings(backend="llvm")
     with jax.enable_x64(True):
         check(f, *case.arguments(tuple(data.draw(draws.batches(d, SIZE)) for d in case.drawn)))
-
-
-@pytest.mark.parametrize("case", [c for c in CASES if c.name in REFUSED], ids=lambda c: c.name)
-@settings(max_examples=1)
-@given(data=st.data())
-def test_what_it_does_not_know_is_refused_with_its_line(case, data):
-    f = case.function.with_settings(backend="llvm")
-    batch = tuple(data.draw(draws.batches(d, 2)) for d in case.drawn)
-    with pytest.raises(ab.UnsupportedError, match=r"functions.py:\d+"):
-        f(*case.arguments(batch))
 
 
 class Kind(enum.Enum):
