@@ -15,13 +15,12 @@ from autobatch.api.sparse_updates import sparse
 from autobatch.call.arguments import stacked
 from autobatch.call.batches.batch import Batch
 from autobatch.call.batches.loader import Loader
-from autobatch.call.blueprints import Objects
 from autobatch.call.grouped import load, pack
 from autobatch.call.inspection import lower
 from autobatch.call.plain import disable
-from autobatch.call.results import Failures, unbatch
+from autobatch.call.results import Failures, Objects, unbatch
 from autobatch.common.cache import CacheInfo
-from autobatch.common.host_memory import keep_memory
+from autobatch.common.interruptible import keep_memory
 from autobatch.common.sparse_rows import SparseRows, apply_updates
 from autobatch.data.ragged import Ragged
 from autobatch.errors import (

@@ -25,7 +25,7 @@ from typing import Any
 import jax
 from jax.experimental.compilation_cache import compilation_cache as jax_cache
 
-from autobatch.common.cache_files import make_private, user_cache_folder
+from autobatch.common.cache import make_private, user_cache_folder
 from autobatch.errors import Error, nearest
 
 logger = logging.getLogger("autobatch")

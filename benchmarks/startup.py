@@ -25,7 +25,7 @@ from typing import Any
 
 import autobatch as ab
 from autobatch.ir.core import Apply, walk
-from autobatch.ir.parser import parse
+from autobatch.ir.printer import parse
 from autobatch.passes.simplify.cse import eliminate_common
 from autobatch.passes.simplify.inline import inline
 

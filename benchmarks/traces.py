@@ -25,8 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import autobatch as ab
-from autobatch.call.tracing.intercepted import noted
 from autobatch.call.tracing.structure import Tracing
+from autobatch.call.tracing.templates import noted
 
 
 class Nothing:

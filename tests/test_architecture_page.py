@@ -54,7 +54,7 @@ def test_the_table_has_each_pass_of_the_list():
 
 @pytest.mark.parametrize("line", [row for row in PAGE.read_text().splitlines() if re.match(r"\| \d+ \|", row)])
 def test_the_page_names_files_that_exist(line):
-    """In each row of the table: `data/walk.py`, `infer.py` means two files of one folder."""
+    """In each row of the table: `data/pack.py`, `infer.py` means two files of one folder."""
     folder = ""
     for name in re.findall(r"`([\w/]+(?:\.py|/))`", line):
         folder, _, file = name.rpartition("/") if "/" in name else (folder, "", name)

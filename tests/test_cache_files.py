@@ -14,8 +14,8 @@ import autobatch as ab
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.checked import is_checking
 from autobatch.backends.xla import machine as machines
-from autobatch.common import cache_files
-from autobatch.common.cache_files import KEY, is_name, read, user_cache_folder, write
+from autobatch.common import cache
+from autobatch.common.cache import KEY, is_name, read, user_cache_folder, write
 from autobatch.passes.schedule.costs import TYPICAL
 
 COUNT = 2000 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 100
@@ -24,7 +24,7 @@ COUNT = 2000 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 100
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(cache_files, "_told", set())
+    monkeypatch.setattr(cache, "_told", set())
     return tmp_path / "home" / "autobatch"
 
 
@@ -109,7 +109,7 @@ def test_a_relative_folder_is_ignored(monkeypatch, tmp_path):
 
 def key(home):
     os.environ["XDG_CACHE_HOME"] = home
-    return cache_files._key(make=True)
+    return cache._key(make=True)
 
 
 def test_processes_that_begin_together_have_one_key(tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.ir import handing_over
+from autobatch.ir import jax_compat
 
 
 @pytest.fixture(autouse=True, params=[True, False], ids=["quick", "by device_put"])
@@ -20,7 +20,7 @@ def way(request, monkeypatch):
 def test_every_call_gives_the_same(dtype):
     given = {"a": np.arange(12).reshape(3, 4).astype(dtype), "b": (np.zeros((0, 2), dtype), np.ones((), dtype))}
     wanted = jax.tree.map(jnp.asarray, given)
-    found = handing_over.as_jax(given)
+    found = jax_compat.as_jax(given)
     assert jax.tree.structure(found) == jax.tree.structure(wanted)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
         assert isinstance(a, jax.Array) and (a.dtype, a.weak_type) == (b.dtype, b.weak_type)
@@ -30,12 +30,12 @@ def test_every_call_gives_the_same(dtype):
 
 def test_numbers_of_64_bits_are_left_where_jax_has_them():
     with jax.enable_x64(True):
-        assert handing_over.as_jax(np.arange(3.0)).dtype == np.float64
-    assert handing_over.as_jax(np.arange(3.0)).dtype == np.float32
+        assert jax_compat.as_jax(np.arange(3.0)).dtype == np.float64
+    assert jax_compat.as_jax(np.arange(3.0)).dtype == np.float32
 
 
 def test_what_is_more_than_arrays_of_numpy_goes_the_usual_way():
-    found = handing_over.as_jax([np.ones(2), jax.random.key(0), 3.0])
+    found = jax_compat.as_jax([np.ones(2), jax.random.key(0), 3.0])
     assert all(isinstance(x, jax.Array) for x in found) and jnp.issubdtype(found[1].dtype, jax.dtypes.prng_key)
 
 
@@ -54,7 +54,7 @@ def test_handles_and_calls_of_machine_code_give_arrays_of_jax():
 def test_they_are_copies_of_any_size(count):
     for _ in range(20):
         x = np.arange(count, dtype=np.float32)
-        found = [handing_over.as_jax(x), *handing_over.as_jax([x, 1.5])[:1]]
+        found = [jax_compat.as_jax(x), *jax_compat.as_jax([x, 1.5])[:1]]
         x[:] = -1
         for y in found:
             np.testing.assert_array_equal(y, np.arange(count, dtype=np.float32))

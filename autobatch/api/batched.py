@@ -22,13 +22,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from autobatch.backends.interface import Placement
-from autobatch.call import called_back, native, on_gpu, plain, transfer
-from autobatch.call.arguments import ArgumentSlot, AxisEntries, BoundArguments, bind, positions_of, read_axes
-from autobatch.call.batches.batch import Batch
+from autobatch.call import native, plain, transfer
+from autobatch.call.arguments import ArgumentSlot, AxisEntries, BoundArguments, Sharing, bind, positions_of, read_axes
+from autobatch.call.batches.batch import Batch, Declared
 from autobatch.call.batches.data import Examples, KnownTypes, fixed_by, gather
 from autobatch.call.batches.groups import Group
 from autobatch.call.batches.pack_arguments import bound_to_pack
-from autobatch.call.batches.packing import Declared
 from autobatch.call.exporting import PLATFORMS, Calling
 from autobatch.call.grouped import GroupedBatch, whole_arrays
 from autobatch.call.inspection import Lowered, LoweredGroups, Parts, lowered
@@ -36,7 +35,6 @@ from autobatch.call.linear import Collected, LinearCall, Tree
 from autobatch.call.prepared import Prepared
 from autobatch.call.ready import NOTHING
 from autobatch.call.shapes import ByShape, RaggedRefused
-from autobatch.call.sharing import Sharing
 from autobatch.call.specialisations import Request, Specialisations, Way
 from autobatch.call.specialise import SpecialisedProgram
 from autobatch.call.tracing.calls import Traced, TraceRequest, is_traced
@@ -44,9 +42,9 @@ from autobatch.call.warm import MISS, RUN, Warm
 from autobatch.common.cache import CacheInfo, Key
 from autobatch.common.stages import Timings
 from autobatch.compiler.choice import is_use
-from autobatch.data.annotations import disagreements, schema_of_annotation
+from autobatch.data.infer import disagreements, schema_of_annotation
+from autobatch.data.ragged import ShapesDiffer, ragged_names
 from autobatch.data.schema import Schema
-from autobatch.data.shapes import ShapesDiffer, ragged_names
 from autobatch.errors import BatchError, Error, PlanError, SourceError, UnsupportedError, entry, nearest, show
 from autobatch.frontend.lowering.state import ChangesArray
 from autobatch.options import BACKENDS, Options, current, enable_compilation_cache, options
@@ -142,7 +140,7 @@ class Batched(Generic[P, R]):
 
     def loop(self, *args: Any, **kwargs: Any) -> list[R]:
         """`example` for every example of the batch that `f(*args)` takes: what the batched call must agree with."""
-        return list(plain.run(self.__wrapped__, self.bound(*on_gpu.on_host((args, kwargs)))))
+        return list(plain.run(self.__wrapped__, self.bound(*native.on_host((args, kwargs)))))
 
     @entry
     def pack(self, *args: Any, like: Any = None) -> Batch:
@@ -301,7 +299,7 @@ class Batched(Generic[P, R]):
         """The arguments of a call by parameter, `self` among them."""
         given = (*self._receiver, *args)
         if self.settings.backend in ("auto", "cuda"):
-            given, kwargs = on_gpu.for_backend(*self._backend(self.options()), given, kwargs)
+            given, kwargs = native.for_backend(*self._backend(self.options()), given, kwargs)
         return bind(self._name, self._signature, self._entries, self.settings.static, given, kwargs, self._positions)
 
     def programs(self, bound: BoundArguments, moving: bool, runs: bool = False) -> Tree:
@@ -399,7 +397,7 @@ class Batched(Generic[P, R]):
             found = whole._compiled(bound, chosen, True, moving, False, traced=True)
         except Error:
             return None
-        return replace(found, called_back=refused) if called_back.fits(found.program) else None
+        return replace(found, called_back=refused) if native.fits(found.program) else None
 
     def _examples(self, bound: BoundArguments) -> Examples:
         """The batched arguments of a call, packed."""
@@ -464,7 +462,7 @@ class Batched(Generic[P, R]):
         if operands is None and program.compiled.native is not None and is_free:
             return by_xla()
         if operands is None:
-            on_gpu.refuse_for_xla(self._name, [*shared, *examples.arrays.values()])
+            native.refuse_for_xla(self._name, [*shared, *examples.arrays.values()])
             program = program.by_xla.at(leaves)
         ready = NOTHING if operands is not None else examples.ready(program)
         if operands is not None and examples.kept and examples.group is not None:

@@ -21,30 +21,36 @@ from jax import export as jax_export
 
 from autobatch.backends.llvm.binding.machine import binding_machine
 from autobatch.call import exporting, transfer
-from autobatch.call.arguments import ArgumentSlot, AxisEntries, BoundArguments, Raw, bind, form_key, order_of, parts
+from autobatch.call.arguments import (
+    ArgumentSlot,
+    AxisEntries,
+    BoundArguments,
+    Raw,
+    Sharing,
+    bind,
+    form_key,
+    order_of,
+    parts,
+)
 from autobatch.call.batches.batch import Batch
 from autobatch.call.batches.data import Component, Examples, KnownTypes, gather
 from autobatch.call.batches.groups import Group
 from autobatch.call.exporting import Description, portable
 from autobatch.call.prepared import Prepared
-from autobatch.call.sharing import Sharing
 from autobatch.call.specialise import SpecialisedProgram
 from autobatch.common.cache import Key
 from autobatch.common.stages import Timings
 from autobatch.compiler import pipeline
 from autobatch.compiler.computed import ArrayResult, RaggedResult, StructureResult
 from autobatch.compiler.stored import ProgramFacts
-from autobatch.data.spec import PlanSpec
-from autobatch.data.tables import Signature
+from autobatch.data.spec import PlanSpec, Signature
 from autobatch.errors import BatchError, PlanError, TargetError, entry
 from autobatch.frontend import LoweredModule
-from autobatch.ir.core import Function, Literal, Module, Region
-from autobatch.ir.types import BOOL
+from autobatch.ir.core import BOOL, Function, Literal, Module, Region
 from autobatch.options import Options, current
 from autobatch.passes.schedule.costs import Footprint
 from autobatch.planning.bind import bind_plan
-from autobatch.planning.plan import DataPlan
-from autobatch.planning.size_classes import Usual
+from autobatch.planning.plan import DataPlan, Usual
 
 
 class _Planning(pipeline.CompiledProgram):

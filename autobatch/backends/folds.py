@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.ir import jax_compat, leaf
+from autobatch.ir.core import Array
 from autobatch.ir.system import Fold
-from autobatch.ir.types import Array
 
 NEUTRAL: dict[str, Callable[[Any], Any]] = {
     "sum": lambda dtype: np.zeros((), dtype),

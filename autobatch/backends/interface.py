@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from autobatch.data.schema import ColumnInput, WordInput
-from autobatch.data.tables import Signature, TableRequest
+from autobatch.data.spec import Signature, TableRequest
 from autobatch.errors import SourceError
 from autobatch.ir.core import Module
 from autobatch.ir.system import System, Variable

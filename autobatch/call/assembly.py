@@ -32,10 +32,11 @@ from autobatch.compiler.computed import (
     with_chosen,
 )
 from autobatch.data.columns import ROOT, ROOT_MISSING, has_mask
-from autobatch.data.returned import element_type
 from autobatch.data.schema import UNKNOWN, Class, Field, ListStore, Schema, Store
+from autobatch.data.spec import element_type
 from autobatch.errors import BatchError
 from autobatch.ir import texts
+from autobatch.ir.core import STR, BuiltObject, List, Ref, Tag, Type
 from autobatch.ir.jax_compat import type_of
 from autobatch.ir.template import (
     CLASS,
@@ -50,7 +51,6 @@ from autobatch.ir.template import (
     Template,
     outputs,
 )
-from autobatch.ir.types import STR, BuiltObject, List, Ref, Tag, Type
 from autobatch.source import Span
 
 # ---- outcome

@@ -16,23 +16,20 @@ import jax
 import numpy as np
 from jax import export as jax_export
 
-from autobatch.call.arguments import ArgumentSlot, BoundArguments, Raw, form_key, parts
+from autobatch.call.arguments import ArgumentSlot, BoundArguments, ByIdentity, Raw, Sharing, form_key, parts
 from autobatch.call.batches.data import FAILED, Component, raw
 from autobatch.call.prepared import Prepared
 from autobatch.call.results import returned
-from autobatch.call.sharing import ByIdentity, Sharing
 from autobatch.common.targets import PORTABLE, made_for
 from autobatch.compiler import pipeline
 from autobatch.compiler.computed import ArrayResult, InMemory, RaggedResult, StructureResult
-from autobatch.data import archive, schema, spec, tables
-from autobatch.data.archive import Damaged, part
+from autobatch.data import schema, spec, storage
 from autobatch.data.codec import JsonReader, JsonWriter, Names, UnwritableError
-from autobatch.data.spec import PlanSpec
-from autobatch.data.stand_ins import AllowedClasses, Look, name_of
-from autobatch.data.tables import Signature
+from autobatch.data.spec import PlanSpec, Signature, TableRequest
+from autobatch.data.storage import AllowedClasses, Damaged, Look, name_of, part
 from autobatch.errors import BatchError, TargetError
-from autobatch.ir import blocks, core, system, template
-from autobatch.ir import types as ir_types
+from autobatch.ir import core, leaf, system, template
+from autobatch.ir import core as ir_types
 from autobatch.ir.core import Apply, Function, If, Instruction, Map, Module, Region, walk
 from autobatch.ir.core import For as ForLoop
 from autobatch.ir.core import While as WhileLoop
@@ -47,7 +44,7 @@ from autobatch.source import Span
 # description   types, names of arguments, the structure of the result, and the structural slice, which plans examples
 # arrays        constants, and the numbers that the function has closed over
 #
-# It is one file of arrays and JSON (`data/archive.py`), whose hash is checked before XLA sees the program: no pickle,
+# It is one file of arrays and JSON (`data/storage.py`), whose hash is checked before XLA sees the program: no pickle,
 # and no code but that of the program.
 
 
@@ -86,16 +83,16 @@ class Description:
     kept: tuple[Any, ...]
     components: tuple[Component, ...]
     schema: schema.Schema
-    spec: spec.PlanSpec
-    request: tables.TableRequest
-    signature: tables.Signature
+    spec: PlanSpec
+    request: TableRequest
+    signature: Signature
     numbers: tuple[Any, ...]
     results: tuple[Any, ...]
     result: template.Template
     made: tuple[template.MadeTemplate, ...]
     tags: tuple[core.Apply, ...]
     count: int
-    sites: tuple[blocks.Site, ...]
+    sites: tuple[leaf.Site, ...]
     masks: bool
     orders: Mapping[str, Any]
     out_axes: Any
@@ -107,11 +104,11 @@ class Description:
 def _classes() -> Names:
     """The closed set of objects that a description holds."""
     found: dict[str, type] = {}
-    for module in (core, ir_types, template, spec, tables, schema):
+    for module in (core, ir_types, template, spec, schema):
         own = {n: c for n, c in vars(module).items() if isinstance(c, type) and c.__module__ == module.__name__}
         found |= own
     others = (
-        *(Arguments, Description, Component, Op, Span, blocks.Site, system.Space, system.Link),
+        *(Arguments, Description, Component, Op, Span, leaf.Site, system.Space, system.Link),
         *(ArrayResult, InMemory, RaggedResult, StructureResult),
         *(jax.lax.GatherDimensionNumbers, jax.lax.ScatterDimensionNumbers, jax.lax.GatherScatterMode),
         *(jax.lax.ConvDimensionNumbers, jax.lax.Precision, jax.lax.RoundingMethod),
@@ -133,19 +130,19 @@ def write(path: str | os.PathLike[str], description: Description, program: bytes
         ) from None
     text = {"format": FORMAT, "classes": _looks(description), "description": held}
     arrays = {f"a{k}": a for k, a in enumerate(writer.arrays)}
-    archive.write(path, text, arrays | {"program": np.frombuffer(program, np.uint8)})
+    storage.write(path, text, arrays | {"program": np.frombuffer(program, np.uint8)})
 
 
 def read(path: str | os.PathLike[str], classes: Sequence[type] = ()) -> tuple[Description, bytes]:
     """What `write` wrote. Raises FileError for a file of another kind, and for one that is damaged."""
-    text, held = archive.read(path, "a file that f.export wrote", FORMAT, _AGAIN)
+    text, held = storage.read(path, "a file that f.export wrote", FORMAT, _AGAIN)
     try:
         looks = {name: Look(kind, tuple(fields)) for name, (kind, fields) in part(text, "classes", dict).items()}
         arrays = [held[f"a{k}"] for k in range(len(held) - 1)]
         description = JsonReader(NAMES, AllowedClasses(classes, looks).find, arrays).value(text["description"])
         return description, held["program"].tobytes()
     except (Damaged, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
-        raise archive.refused(f"{path}: its description cannot be used here", error, _AGAIN) from None
+        raise storage.refused(f"{path}: its description cannot be used here", error, _AGAIN) from None
 
 
 def _looks(description: Description) -> dict[str, tuple[str, list[str]]]:

@@ -22,13 +22,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.call import transfer
-from autobatch.call.batches.batch import Batch, index_on_host, schema_like
+from autobatch.call.batches.batch import Batch, index_on_host, pack_fresh, schema_like
+from autobatch.call.batches.batch import pack as pack_columns
 from autobatch.call.batches.groups import BatchForm, BatchLeaves, Group
-from autobatch.call.batches.packing import pack as pack_columns
-from autobatch.call.batches.packing import pack_fresh
 from autobatch.data.columns import Columns, Ints, offsets_of, positions
+from autobatch.data.ragged import ShapesDiffer, dense, lengths_differ
 from autobatch.data.schema import Schema
-from autobatch.data.shapes import ShapesDiffer, dense, lengths_differ
 from autobatch.data.storage import load_groups, save_groups
 from autobatch.data.together import width_of
 from autobatch.errors import BatchError, entry

@@ -17,12 +17,19 @@ from typing import Any, overload
 import jax
 import numpy as np
 
+from autobatch.backends.cuda.device import names
 from autobatch.backends.cuda.program import CudaProgram
-from autobatch.backends.cuda.ptx import names
-from autobatch.backends.llvm.whole.objects import object_of, target_of
 from autobatch.backends.llvm.whole.program import WholeProgram
-from autobatch.backends.llvm.whole.running import CHUNK, fits, processors, zeros
-from autobatch.backends.llvm.whole.trampoline import arrays_for, trampoline
+from autobatch.backends.llvm.whole.running import (
+    CHUNK,
+    arrays_for,
+    fits,
+    object_of,
+    processors,
+    target_of,
+    trampoline,
+    zeros,
+)
 from autobatch.call.arguments import ArgumentSlot, BoundArguments, Raw, canonical
 from autobatch.call.exporting import PLATFORMS, Calling, export
 from autobatch.call.prepared import Prepared
@@ -32,11 +39,11 @@ from autobatch.common.targets import Target, made_for
 from autobatch.common.targets import target as find_target
 from autobatch.compiler.reporting import failures_of
 from autobatch.data.columns import Ints
-from autobatch.data.shapes import distinguishing, group_title
+from autobatch.data.ragged import distinguishing, group_title
 from autobatch.errors import BatchError, ExampleError, PlanError, TargetError, entry
-from autobatch.ir.handing_over import as_jax
+from autobatch.ir.core import Array
+from autobatch.ir.jax_compat import as_jax
 from autobatch.ir.template import Container, Output, Template
-from autobatch.ir.types import Array
 
 # ---- handles
 #
@@ -46,7 +53,7 @@ from autobatch.ir.types import Array
 #     handle(x)          arrays of NumPy as they were: their addresses go to the code, and arrays of NumPy come back
 #     handle([1, 2])     anything else of these types: as `f` itself does it, but never compiled
 #
-# A handle takes batches of any size. `autobatch/backends/llvm/whole/trampoline.py` is what the first way costs.
+# A handle takes batches of any size. `autobatch/backends/llvm/whole/running.py` is what the first way costs.
 
 
 Call = Callable[..., Any]

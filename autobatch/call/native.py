@@ -6,33 +6,167 @@ runs as XLA runs it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any
+from itertools import repeat
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_derivatives import SymbolicZero
 
-from autobatch.backends.cuda.arrays import DeviceArray
-from autobatch.backends.cuda.running import ones
+from autobatch.backends.cuda.arrays import DeviceArray, Foreign, is_foreign
+from autobatch.backends.cuda.device import driver
+from autobatch.backends.cuda.program import ones
 from autobatch.backends.interface import FunctionCode, FunctionProgram, Placement
 from autobatch.backends.llvm.lanes.tensors import KEY
-from autobatch.call import on_gpu
-from autobatch.call.arguments import BoundArguments
+from autobatch.backends.llvm.whole.running import MachineCode
+from autobatch.call.arguments import BoundArguments, one_level
+from autobatch.call.batches.batch import Batch
 from autobatch.call.batches.data import Examples, raw
 from autobatch.call.batches.groups import ARGUMENT, Tables
-from autobatch.call.containers import leaves, with_leaves
 from autobatch.call.results import texts_of
 from autobatch.call.specialise import SpecialisedProgram, parameters
 from autobatch.compiler.choice import CallFacts, use_of
 from autobatch.compiler.computed import ArrayResult, Result, StructureResult
-from autobatch.data import word_tables
+from autobatch.data import columns
 from autobatch.data.schema import WORDS, ColumnInput, Schema
-from autobatch.ir.handing_over import as_jax
-from autobatch.ir.jax_compat import to_device
-from autobatch.ir.types import INT, Array, List, Ref
+from autobatch.errors import BatchError, DeviceError, UnsupportedError
+from autobatch.ir.core import INT, Array, List, Ref
+from autobatch.ir.jax_compat import as_jax, to_device
 from autobatch.options import Options
+
+# ---- containers
+#
+# Containers of arrays, level by level: dicts keep the order of their own keys, which `jax.tree` sorts.
+
+
+Whole = tuple[type, ...]
+"""Classes whose objects have no parts."""
+
+
+def leaves(value: Any, whole: Whole) -> Iterator[Any]:
+    """What is no container, in order."""
+    children, _ = _parts(value, whole)
+    if children is None:
+        yield value
+    else:
+        for x in children:
+            yield from leaves(x, whole)
+
+
+def with_leaves(value: Any, given: Iterator[Any], whole: Whole) -> Any:
+    """The same containers with other leaves."""
+    children, rebuild = _parts(value, whole)
+    return next(given) if children is None else rebuild([with_leaves(x, given, whole) for x in children])
+
+
+def in_same_places(value: Any, given: Mapping[Any, Any], whole: Whole) -> Callable[[Mapping[Any, Any]], Any] | None:
+    """How to make the like of a value from others for all that is `given`, by their names: its leaves are these very
+    objects, or None. Where they are not, None."""
+    names = {id(x): name for name, x in given.items()}
+    held = list(leaves(value, whole))
+    if not all(x is None or id(x) in names for x in held):
+        return None
+    wanted = iter([None if x is None else (names[id(x)],) for x in held])
+
+    def maker(blank: Any) -> Callable[[Mapping[Any, Any]], Any]:
+        children, rebuild = _parts(blank, whole)
+        if children is None:
+            name = next(wanted)
+            return (lambda new: None) if name is None else (lambda new: new[name[0]])
+        makers = [maker(x) for x in children]
+        return lambda new: rebuild([make(new) for make in makers])
+
+    return maker(with_leaves(value, repeat(None), whole))  # which holds none of the objects
+
+
+def _parts(value: Any, whole: Whole) -> tuple[Sequence[Any] | None, Callable[[Sequence[Any]], Any]]:
+    if isinstance(value, whole):
+        return None, lambda xs: value
+    children, _, rebuild = one_level(value)
+    return None if children is None else [x for _, x in children], rebuild
+
+
+# ---- on gpu
+#
+# Arguments that lie on a GPU: arrays of libraries that this package does not import.
+
+
+T = TypeVar("T")
+
+WHOLE = (Batch, np.ndarray, jax.Array, DeviceArray, int, float, str)
+"""Arguments that are looked at no closer."""
+
+
+def adopted(value: T) -> T:
+    """Arguments with arrays on a GPU, of whichever library, as the compiler knows them."""
+    if not any(map(is_foreign, leaves(value, WHOLE))):
+        return value  # the objects of the caller themselves
+    made: T = with_leaves(value, (Foreign(x) if is_foreign(x) else x for x in leaves(value, WHOLE)), WHOLE)
+    return made
+
+
+def is_there() -> bool:
+    """Is there a GPU that kernels of ours run on?"""
+    try:
+        driver()
+    except DeviceError:
+        return False
+    return True
+
+
+def for_backend(
+    asked: str, taken: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """The arguments of a call, adopted where they are for a kernel: one was asked for, or nothing was and they lie on a
+    GPU."""
+    if taken == "cuda" or (asked == "auto" and any_of((*args, *kwargs.values()))):
+        return adopted((args, dict(kwargs)))
+    return args, kwargs
+
+
+def any_of(arguments: Iterable[Any]) -> bool:
+    """Is one of the arguments itself such an array?"""
+    return any(map(_is_there, arguments))
+
+
+def on_host(value: T) -> T:
+    """Arguments with copies of such arrays on the host."""
+    if not any(map(_is_there, leaves(value, WHOLE))):
+        return value
+    copies = (np.asarray(Foreign(x) if is_foreign(x) else x) if _is_there(x) else x for x in leaves(value, WHOLE))
+    made: T = with_leaves(value, copies, WHOLE)
+    return made
+
+
+def _is_there(x: Any) -> bool:
+    return isinstance(x, DeviceArray) or is_foreign(x)
+
+
+def _any(given: Iterable[Any]) -> bool:
+    return any(isinstance(x, DeviceArray) for x in given)
+
+
+def refuse_for_xla(function: str, given: Iterable[Any]) -> None:
+    """UnsupportedError where arrays lie on a GPU, and XLA, which computes what is asked for, does not know them."""
+    if _any(given):
+        raise UnsupportedError(
+            f"{function}: what is asked for here is computed by XLA, and an argument is an array on a GPU that is not "
+            "one of JAX",
+            cure="pass jax.numpy.from_dlpack(x), or numpy.asarray(x)",
+        )
+
+
+def refuse(function: str, backend: str, given: Iterable[Any]) -> None:
+    """BatchError where an array lies on a GPU, and a back end is asked for that does not read it there."""
+    if _any(given):
+        raise BatchError(
+            f"{function}: an argument is an array on a GPU, which backend={backend!r} does not read there; use "
+            "backend='cuda', or pass numpy.asarray(x)"
+        )
+
 
 ARRAYS = (np.ndarray, jax.Array, DeviceArray)
 
@@ -43,7 +177,7 @@ def operands(
     """What the code reads: shared inputs, what comes with the examples, then batched ones. None where the call is not
     its own: it is to do more than run, the program is no machine code, or JAX traces it (`traced`: also then)."""
     if program.key.backend != "cuda":
-        on_gpu.refuse(program.name, program.key.backend, (*shared, *examples.arrays.values()))
+        refuse(program.name, program.key.backend, (*shared, *examples.arrays.values()))
     if program.compiled.native is None or not runs:
         return None
     if _is_traced(examples) and not traced:
@@ -73,7 +207,7 @@ def _of_examples(program: SpecialisedProgram, examples: Examples) -> Iterator[An
     words = dict[str, dict[Any, int]]()
     for x in program.compiled.native.inputs:
         if isinstance(x, ColumnInput) and x.name.startswith(WORDS):
-            yield word_tables.column(program.extended(_vocabularies(examples)).get("str", ()), x.name)
+            yield columns.column(program.extended(_vocabularies(examples)).get("str", ()), x.name)
             continue
         if isinstance(x, ColumnInput):
             yield examples.column(x.name)
@@ -193,7 +327,7 @@ def _typed(x: Any, dtype: str) -> Any:
 def backend_for(examples: Examples, shared: Sequence[Any], runs: bool, derives: bool, options: Options) -> str:
     """What a call takes for which nobody asked a back end: a `Use` is machine code, if it pays. Not where JAX moves
     arguments of the call, nor where it was said how XLA is to run loops or products."""
-    if on_gpu.any_of((*examples.arrays.values(), *shared)):
+    if any_of((*examples.arrays.values(), *shared)):
         return "cuda"
     free = options.loops == "auto" and options.products == "auto" and examples.unfit is None
     platform = jax.default_backend()
@@ -206,7 +340,7 @@ def backend_for(examples: Examples, shared: Sequence[Any], runs: bool, derives: 
         all(isinstance(c.type, Array) for c in examples.components),
         _is_traced(examples) or _traced(leaves(list(shared), ARRAYS)),
         platform,
-        platform == "gpu" and on_gpu.is_there(),
+        platform == "gpu" and is_there(),
     )
     return use_of(call) or "xla"
 
@@ -239,3 +373,83 @@ def _of_jax(x: Any) -> Any:
 def _numpy(x: Any) -> Any:
     is_key = hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
     return np.asarray(x) if isinstance(x, jax.Array) and not is_key else x
+
+
+# ---- called back
+#
+# Machine code inside of what JAX traces: a callback of XLA's executable, with derivatives in reverse.
+#
+#     jax.jit(f)(p, batch)     XLA has no form for it, or the batch no plan:     pure_callback(code, p, columns)
+#     jax.grad(...)            its derivative is machine code too:               pure_callback(gradient, p, columns, ct)
+#
+# XLA copies the operands for each call of the host, and fuses nothing with it: a plan (`batch.plan(f)`) is faster where
+# XLA computes whole levels at once.
+
+
+def fits(program: SpecialisedProgram) -> bool:
+    """Are the results arrays whose shapes are known when JAX traces?"""
+    code = program.compiled.native
+    return isinstance(code, MachineCode) and program.returns_arrays and not program.masks
+
+
+def called(code: MachineCode, operands: Sequence[Any], rows: int, place: Placement) -> list[Any]:
+    """The results of machine code for operands that JAX traces."""
+    types = zip(code.shapes(operands, rows), code.writes, strict=True)
+    shapes = [jax.ShapeDtypeStruct(shape, x.dtype) for shape, x in types]
+
+    def on_host(*given: Any) -> list[Any]:
+        found, _ = code.run([np.asarray(x) for x in given], rows, place)
+        return [*found[:-1], found[-1].copy()] if code.seldom else found  # the next call has that memory
+
+    return list(jax.pure_callback(on_host, shapes, *operands, vmap_method="sequential"))
+
+
+def differentiable(
+    program: SpecialisedProgram, operands: Sequence[Any], rows: int, place: Placement, refused: Exception
+) -> list[Any]:
+    """The results of a function that is machine code as a whole, which JAX can differentiate in reverse. `refused`: why
+    it is not XLA's, which is raised where its derivative is no machine code."""
+    code = program_of(program)
+    assert isinstance(code, MachineCode)
+
+    @jax.custom_vjp
+    def call(*given: Any) -> list[Any]:
+        return called(code, given, rows, place)
+
+    def forward(*given: Any) -> tuple[list[Any], tuple[Sequence[Any], Wanted]]:
+        values = [x.value for x in given]
+        return call(*values), (values, Wanted(k for k, x in enumerate(given) if x.perturbed))
+
+    def backward(kept: tuple[Sequence[Any], Wanted], cotangents: Sequence[Any]) -> tuple[Any, ...]:
+        given, wrt = kept
+        total: list[Any] = [None] * len(given)
+        for number, ct in enumerate(cotangents):
+            if isinstance(ct, SymbolicZero):
+                continue
+            for k, x in zip(wrt, pulled(program, number, wrt, [*given, ct], rows, place, refused), strict=True):
+                total[k] = x if total[k] is None else total[k] + x
+        return tuple(total)
+
+    call.defvjp(forward, backward, symbolic_zeros=True)
+    return call(*operands)
+
+
+@jax.tree_util.register_static
+class Wanted(tuple[int, ...]):
+    """The operands by which a derivative is taken."""
+
+
+def pulled(
+    program: SpecialisedProgram,
+    output: int,
+    wrt: Sequence[int],
+    operands: Sequence[Any],
+    rows: int,
+    place: Placement,
+    refused: Exception,
+) -> list[Any]:
+    """The derivative of the sum of a result, weighted by the last operand."""
+    made = gradient_of(program, output, wrt)
+    if not isinstance(made, MachineCode):
+        raise refused
+    return called(made, operands, rows, place)

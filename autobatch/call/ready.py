@@ -36,10 +36,10 @@ from autobatch.call.batches.groups import (
     planned_leaves,
     with_rows,
 )
-from autobatch.call.checks import Check, checksum, checksums
+from autobatch.call.transfer import Check, checksum, checksums
 from autobatch.data.columns import ROOT, Columns, columns_of, host_shape
 from autobatch.errors import ExampleError, Failure, PlanError
-from autobatch.ir.types import Array
+from autobatch.ir.core import Array
 
 
 class PlannedProgram(Specialised, typing.Protocol):

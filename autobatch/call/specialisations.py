@@ -15,24 +15,23 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autobatch.call import transfer
-from autobatch.call.arguments import BoundArguments, Order, order_of
+from autobatch.call.arguments import COLUMNS, BoundArguments, Order, PackedArgument, Sharing, has_columns, order_of
 from autobatch.call.batches.data import Component, Examples
 from autobatch.call.batches.groups import Group, Planner
-from autobatch.call.room import KnownCapacities
-from autobatch.call.sharing import COLUMNS, PackedArgument, Sharing, has_columns
+from autobatch.call.prepared import KnownCapacities
 from autobatch.call.specialise import SpecialisedProgram, parameters
 from autobatch.call.warm import Matcher, pattern_of
 from autobatch.common.cache import Bounded, CacheInfo, Key, differences, logger
-from autobatch.common.collecting import collecting_later
+from autobatch.common.interruptible import collecting_later
 from autobatch.common.stages import Timings, compiling
 from autobatch.compiler.choice import ALIKE, WHOLE, DeclinedError, Use, declines, is_use
 from autobatch.compiler.pipeline import compile as compile_program
-from autobatch.data.snapshot import Snapshot
+from autobatch.data.pack import Snapshot
 from autobatch.errors import PlanError, SourceError, warn_of_xla
 from autobatch.frontend.syntax.reread import read
 from autobatch.frontend.types.needs import Needed
 from autobatch.frontend.types.statics import same_static
-from autobatch.ir.types import Array
+from autobatch.ir.core import Array
 from autobatch.options import Options
 
 TRIED_ONE_BY_ONE = 8

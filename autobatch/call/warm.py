@@ -22,14 +22,12 @@ import numpy as np
 
 from autobatch.call import native, transfer
 from autobatch.call.arguments import BoundArguments, Order, order_of
-from autobatch.call.batches.batch import Batch
+from autobatch.call.batches.batch import Batch, pack
 from autobatch.call.batches.data import Examples, raw
 from autobatch.call.batches.groups import Group, with_rows
-from autobatch.call.batches.packing import pack
-from autobatch.call.containers import in_same_places
-from autobatch.call.prepared import Prepared
+from autobatch.call.native import in_same_places
+from autobatch.call.prepared import OtherBackend, OutOfRoom, Prepared
 from autobatch.call.ready import NOTHING
-from autobatch.call.room import OtherBackend, OutOfRoom
 from autobatch.data.schema import Schema, without_numpy
 from autobatch.data.together import together
 from autobatch.errors import BatchError, Error, PlanError

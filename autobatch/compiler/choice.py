@@ -11,7 +11,7 @@ one example (`interface.Work`) and of the call (`interface.Load`), with constant
 makes of measured calls.
 
 It has to compute the same, too: where an integer needs more bits than the device has, the call is run again by XLA, for
-whose host they have 64 (`room.py`).
+whose host they have 64 (`prepared.py`).
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ from autobatch.backends.interface import (
     Work,
 )
 from autobatch.backends.interpret.program import Interpret
-from autobatch.backends.llvm.whole.estimate import work_of
 from autobatch.backends.llvm.whole.program import Llvm
-from autobatch.backends.llvm.whole.region import WholeRegion
+from autobatch.backends.llvm.whole.region import WholeRegion, work_of
 from autobatch.backends.xla.program import Xla
 
 BY_ROWS: Mapping[str, Backend[RowEquations, Any, RowsProgram]] = {b.name: b for b in (Interpret(), Xla())}

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.ir import segments
-from autobatch.ir.handing_over import as_jax
-from autobatch.ir.types import INT, Array, List, Ref, Type
+from autobatch.ir.core import INT, Array, List, Ref, Type
+from autobatch.ir.jax_compat import as_jax
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,12 @@ from autobatch.compiler.pass_manager import PassManager
 from autobatch.data.schema import Schema
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.memory.heap import CompilesInMemory
-from autobatch.ir.blocks import Site
 from autobatch.ir.core import Call, For, Module, Value, While, regions, walk
+from autobatch.ir.leaf import Site
 from autobatch.ir.masked import Allowed
 from autobatch.ir.template import Integers
 from autobatch.options import Options
-from autobatch.passes.analysis.device import device_values
-from autobatch.passes.analysis.fallible import fallible_reads
+from autobatch.passes.analysis.fallible import device_values, fallible_reads
 from autobatch.passes.analysis.structure import StructureFacts
 from autobatch.passes.control.masks import Masked, Obstacle
 from autobatch.passes.control.on_device import numbers_of

@@ -18,30 +18,24 @@ from autobatch.ir.system import System, print_system
 from autobatch.ir.verifier import verify
 from autobatch.options import Options
 from autobatch.passes.analysis.structure import analyse
-from autobatch.passes.control.indices import keep_known_bounds
-from autobatch.passes.control.kinds import loops_to_functions
 from autobatch.passes.control.masks import mask_numeric_control, take_gradients
 from autobatch.passes.control.on_device import run_on_device
-from autobatch.passes.control.overflows import add_up_by_loops, mark_integers
+from autobatch.passes.control.overflows import add_up_by_loops, keep_known_bounds, mark_integers
 from autobatch.passes.control.refuse import check_unread
 from autobatch.passes.control.stack import use_stack
 from autobatch.passes.control.status import cut_off, hand_up_statuses
-from autobatch.passes.control.uniform_loops import fuse_uniform_loops
-from autobatch.passes.frames.frames import build_system
-from autobatch.passes.frames.specialise import specialise
+from autobatch.passes.control.uniform_loops import fuse_uniform_loops, loops_to_functions
+from autobatch.passes.frames.frames import build_system, specialise
 from autobatch.passes.memory.arenas import lists_in_arenas
-from autobatch.passes.memory.chosen_rows import objects_as_rows
+from autobatch.passes.memory.chosen_rows import objects_as_rows, shared_as_rows
 from autobatch.passes.memory.made_lists import without_made_lists
 from autobatch.passes.memory.rows import structure_as_rows
-from autobatch.passes.memory.shared_rows import shared_as_rows
-from autobatch.passes.schedule.contractions import merge_contractions, narrow_joins
+from autobatch.passes.schedule.contractions import merge_contractions, narrow_joins, sum_over_paths
 from autobatch.passes.schedule.fission import Schedule, fission, print_schedule
-from autobatch.passes.schedule.path_sums import sum_over_paths
 from autobatch.passes.schedule.sharing import share_rows
 from autobatch.passes.simplify.cse import eliminate_common
 from autobatch.passes.simplify.inline import inline
-from autobatch.passes.strings.spelling import strings_as_letters
-from autobatch.passes.strings.texts_in_front import texts_in_front
+from autobatch.passes.strings.spelling import strings_as_letters, texts_in_front
 from autobatch.passes.strings.words import words_as_numbers
 
 P = ParamSpec("P")

@@ -22,7 +22,7 @@ from autobatch.backends.interface import Declined, FunctionProgram, Mode, RowEqu
 from autobatch.backends.interpret.program import Interpret, Interpreted
 from autobatch.backends.llvm.binding.machine import binding_machine
 from autobatch.backends.llvm.whole.program import Llvm, WholeProgram
-from autobatch.backends.xla import memory
+from autobatch.backends.xla import machine
 from autobatch.backends.xla.program import Xla, XlaProgram, window_costs
 from autobatch.common.interruptible import not_cheap
 from autobatch.common.stages import stage
@@ -51,35 +51,29 @@ from autobatch.compiler.control import (
 from autobatch.compiler.pass_manager import PassManager
 from autobatch.compiler.stored import ProgramFacts, ProgramStore, facts_of, is_plain, store_of
 from autobatch.data.columns import Columns
-from autobatch.data.returned import element_type
 from autobatch.data.schema import ColumnInput, Schema, SharedColumns, WordInput, columns_read, with_shared
-from autobatch.data.spec import Number, PlanSpec
-from autobatch.data.tables import Signature, TableRequest
+from autobatch.data.spec import Number, PlanSpec, Signature, TableRequest, element_type
 from autobatch.data.together import combine
 from autobatch.errors import ExampleError, Failure
 from autobatch.frontend import LoweredModule
-from autobatch.ir.blocks import is_too_deep
 from autobatch.ir.capacity import TOO_LARGE
-from autobatch.ir.core import Apply, Module, walk
+from autobatch.ir.core import INT, Apply, Array, Module, walk
+from autobatch.ir.leaf import is_too_deep
 from autobatch.ir.printer import print_module
 from autobatch.ir.system import System, print_system
 from autobatch.ir.template import NO_INTEGERS, Integers
-from autobatch.ir.types import INT, Array
 from autobatch.options import Options
 from autobatch.passes.analysis.structure import Decisions
 from autobatch.passes.control.overflows import unchecked
 from autobatch.passes.control.uniform_loops import Turns
-from autobatch.passes.frames.specialise import in_recurrences
+from autobatch.passes.frames.frames import in_recurrences
 from autobatch.passes.memory.rows import has_structure
-from autobatch.passes.schedule.costs import Footprint
+from autobatch.passes.schedule.costs import Footprint, table_request
 from autobatch.passes.schedule.fission import Recurrence, Schedule, print_schedule
-from autobatch.passes.schedule.requests import table_request
-from autobatch.planning.activations import inspect
+from autobatch.planning.activations import HOPELESS, EndlessWatch, first_failures, host_limits, inspect
 from autobatch.planning.assemble import make_plan
 from autobatch.planning.bind import bind_plan, exact_outputs
-from autobatch.planning.endless import HOPELESS, EndlessWatch, first_failures, host_limits
-from autobatch.planning.plan import DataPlan
-from autobatch.planning.size_classes import STEP, SizeClasses, Usual
+from autobatch.planning.plan import STEP, DataPlan, SizeClasses, Usual
 from autobatch.source import Span
 
 # ---- scheduling
@@ -254,7 +248,7 @@ class CompiledProgram:
         `max_rows`: the option as it is now; that of the compilation by default. `numbers`: what `decide` says.
         Unless `patient`, raises ExampleError once several examples are known not to end: each takes seconds."""
         data, roots = combine(columns)
-        limits = host_limits(self.options, max_rows, data, memory.limit())
+        limits = host_limits(self.options, max_rows, data, machine.limit())
         spec = replace(self.spec, numbers=dict(zip(self.spec.numbers, numbers, strict=True)), limits=limits)
         failed: dict[int, Failure] = {}
         examples, watch = np.arange(data.count), EndlessWatch(spec, data, roots, patient)
@@ -292,7 +286,7 @@ class CompiledProgram:
             others = (s.capacity for s in at_least)
             whole = tuple(max(sizes) for sizes in zip(own, *others, strict=True)) if at_least else own
             if whole not in self._fitting and self.options.backend != "interpret":
-                self.footprint.check(whole, plan.count, memory.limit())
+                self.footprint.check(whole, plan.count, machine.limit())
                 self._fitting.add(whole)
             return whole
 

@@ -18,11 +18,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from autobatch.backends.llvm import ffi
+from autobatch.backends.llvm import machine_code
 from autobatch.common import targets
 from autobatch.errors import ExampleError, Failure, PlanError
 from autobatch.ir import jax_compat
-from autobatch.ir.blocks import Site
+from autobatch.ir.leaf import Site
 from autobatch.ir.manual_axes import as_one
 from autobatch.source import Span
 
@@ -111,22 +111,25 @@ _handler = _FUNCTION(_called)
 
 
 def _handle(frame: int) -> int | None:
-    extension = _pointer(frame + ffi.FRAME_EXTENSION)
-    if extension and _integer(extension + ffi.EXTENSION_TYPE) == ffi.METADATA:
-        metadata = _pointer(extension + ffi.EXTENSION_METADATA)
-        for place, value in ((ffi.METADATA_MAJOR, ffi.VERSION[0]), (ffi.METADATA_MINOR, ffi.VERSION[1])):
+    extension = _pointer(frame + machine_code.FRAME_EXTENSION)
+    if extension and _integer(extension + machine_code.EXTENSION_TYPE) == machine_code.METADATA:
+        metadata = _pointer(extension + machine_code.EXTENSION_METADATA)
+        for place, value in (
+            (machine_code.METADATA_MAJOR, machine_code.VERSION[0]),
+            (machine_code.METADATA_MINOR, machine_code.VERSION[1]),
+        ):
             ctypes.c_int32.from_address(metadata + place).value = value
-        ctypes.c_int32.from_address(metadata + ffi.METADATA_TRAITS).value = 0
+        ctypes.c_int32.from_address(metadata + machine_code.METADATA_TRAITS).value = 0
         return None
-    argument = _pointer(_pointer(frame + ffi.FRAME_ARGUMENTS))
-    rows = ctypes.c_int64.from_address(_pointer(argument + ffi.BUFFER_DIMENSIONS)).value
-    numbers = (ctypes.c_int32 * rows).from_address(_pointer(argument + ffi.BUFFER_DATA))
+    argument = _pointer(_pointer(frame + machine_code.FRAME_ARGUMENTS))
+    rows = ctypes.c_int64.from_address(_pointer(argument + machine_code.BUFFER_DIMENSIONS)).value
+    numbers = (ctypes.c_int32 * rows).from_address(_pointer(argument + machine_code.BUFFER_DATA))
     try:
         raise_what(dict(_attributes(frame))["what"], np.array(numbers))
     except (ExampleError, PlanError) as error:
         return _error(frame, f"{type(error).__name__}: {error}")
-    result = _pointer(_pointer(frame + ffi.FRAME_RESULTS))
-    ctypes.memmove(_pointer(result + ffi.BUFFER_DATA), numbers, 4 * rows)
+    result = _pointer(_pointer(frame + machine_code.FRAME_RESULTS))
+    ctypes.memmove(_pointer(result + machine_code.BUFFER_DATA), numbers, 4 * rows)
     return None
 
 
@@ -145,8 +148,11 @@ def _span(address: int) -> str:
 
 def _attributes(frame: int) -> Iterator[tuple[str, str]]:
     """Names and texts of the attributes of a call."""
-    count = ctypes.c_int64.from_address(frame + ffi.FRAME_ATTRIBUTE_COUNT).value
-    names, values = _pointer(frame + ffi.FRAME_ATTRIBUTE_NAMES), _pointer(frame + ffi.FRAME_ATTRIBUTES)
+    count = ctypes.c_int64.from_address(frame + machine_code.FRAME_ATTRIBUTE_COUNT).value
+    names, values = (
+        _pointer(frame + machine_code.FRAME_ATTRIBUTE_NAMES),
+        _pointer(frame + machine_code.FRAME_ATTRIBUTES),
+    )
     for k in range(count):
         yield _span(_pointer(names + 8 * k)), _span(_pointer(values + 8 * k))
 
@@ -167,7 +173,9 @@ INTERNAL = 13
 
 
 def _error(frame: int, message: str) -> int | None:
-    create: Callable[..., int | None] = _FUNCTION(_pointer(_pointer(frame + ffi.FRAME_API) + ffi.API_ERROR_CREATE))
+    create: Callable[..., int | None] = _FUNCTION(
+        _pointer(_pointer(frame + machine_code.FRAME_API) + machine_code.API_ERROR_CREATE)
+    )
     size = _ErrorArguments.code.offset + 4
     given = _ErrorArguments(size, None, message.encode("utf-8", "replace"), INTERNAL)
     return create(ctypes.byref(given))
@@ -177,7 +185,9 @@ def register() -> None:
     """Make the function known to XLA."""
     address = ctypes.cast(_handler, ctypes.c_void_p).value
     assert address is not None
-    jax.ffi.register_ffi_target(TARGET, ffi.capsule(address), platform="cpu", api_version=ffi.INTERFACE)
+    jax.ffi.register_ffi_target(
+        TARGET, machine_code.capsule(address), platform="cpu", api_version=machine_code.INTERFACE
+    )
 
 
 register()

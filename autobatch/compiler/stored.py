@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import base64
 import builtins
+import functools
 import hashlib
 import importlib.util
 import json
@@ -26,7 +27,6 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,18 +37,18 @@ from autobatch.backends.llvm.lanes.program import CodeOperand as Given
 from autobatch.backends.llvm.lanes.program import CodeSignature, EmittedCode, Result
 from autobatch.backends.llvm.machine_code import UnavailableError, host
 from autobatch.backends.llvm.whole.code import WholeCode
-from autobatch.common import cache_files
+from autobatch.common import cache
 from autobatch.compiler.computed import InMemory
-from autobatch.data.returned import depth_of, element_type
 from autobatch.data.schema import Schema
+from autobatch.data.spec import depth_of, element_type
 from autobatch.frontend.lowering.lower import LoweredModule
 from autobatch.frontend.lowering.state import FreeVariable
 from autobatch.frontend.syntax.reread import read
 from autobatch.frontend.syntax.sources import LIBRARIES, is_user_function
 from autobatch.frontend.types.statics import MISSING, is_array
 from autobatch.ir import jax_compat
-from autobatch.ir.blocks import Site
-from autobatch.ir.core import Apply, Module, Operand, walk
+from autobatch.ir.core import Apply, Array, List, Module, Operand, Type, walk
+from autobatch.ir.leaf import Site
 from autobatch.ir.template import (
     Container,
     HeapTemplate,
@@ -59,7 +59,6 @@ from autobatch.ir.template import (
     is_numpy,
     renumbered,
 )
-from autobatch.ir.types import Array, List, Type
 from autobatch.options import Options
 from autobatch.source import Span
 
@@ -240,7 +239,7 @@ def environment() -> Words:
     return (*_versions(), *(str(getattr(config, f, None)) for f in flags))
 
 
-@cache
+@functools.cache
 def _versions() -> Words:
     return (
         sys.version,
@@ -362,10 +361,10 @@ class ProgramStore:
         except (NotComparable, TypeError, ValueError) as error:
             logger.debug("the program of %s is for this process only: %s", self.fun, error)
             return
-        cache_files.write(self.path, text)
+        cache.write(self.path, text)
 
     def _entries(self) -> list[Any]:
-        held = cache_files.read(self.path)
+        held = cache.read(self.path)
         if held is None:
             return []
         try:
@@ -453,7 +452,7 @@ def _restored(entry: Mapping[str, Any], fun: Callable[..., Any]) -> Stored | Non
     operands = tuple(Given(d, tuple(s), v) for d, s, v in entry["operands"])
     results = tuple(Result(d, tuple(s), v, seldom) for d, s, v, seldom in entry["results"])
     program = EmittedCode("", [_restored_array(x) for x in entry["constants"]], entry["scratch"])
-    if not cache_files.is_name(entry["code"]):
+    if not cache.is_name(entry["code"]):
         raise ValueError("the name of its code is none")
     return Stored(facts, WholeCode(program, CodeSignature(operands, results, False), entry["width"]), entry["code"])
 

@@ -14,18 +14,21 @@ reference leaves its example: a minibatch is cut by copying ranges and shifting 
 
 from __future__ import annotations
 
+import ast
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from autobatch.data.schema import Field, ListStore, Schema
+from autobatch.data.schema import Class, Field, ListStore, Schema, Store, column_of_words
 from autobatch.errors import BatchError
-from autobatch.ir import jax_compat
-from autobatch.ir.types import FLOAT, INT, Array, BuiltObject, List, Ref, Tag, Type
+from autobatch.ir import jax_compat, texts
+from autobatch.ir.core import BOOL, FLOAT, INT, Array, BuiltObject, List, Ref, Tag, Type
 
 Ints = npt.NDArray[np.int64]
 Values = npt.NDArray[Any]
@@ -246,3 +249,211 @@ def unfilled(column: Column, rows: int) -> np.ndarray[Any, Any]:
     if column.type is not None:
         return empty(column.type, rows)
     return np.zeros(rows, np.int32) if column.name.endswith("#tag") else np.ones(rows, np.bool_)
+
+
+# ---- memory
+#
+# Packed examples, read one cell at a time: `ir.memory.Memory` over `Columns`, for programs that run on the host.
+
+
+_KEYS = {"key<fry>": "threefry2x32", "key<rbg>": "rbg", "key<urbg>": "unsafe_rbg"}
+
+
+class ColumnMemory:
+    """Implements `ir.memory.Memory`. References, lists and tags are Python ints; numbers are NumPy scalars."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        schema = columns.schema
+        self._stores: dict[str, Store] = {s.name: s for s in schema.stores}
+        self._lists: dict[str, ListStore] = {s.name: s for s in schema.lists}
+        self._fields: dict[tuple[str, int, str], Field] = {
+            (s.name, k, f.name): f for s in schema.stores for f in s.fields for k in f.classes
+        }
+        self._tags = {name: {v: i for i, v in enumerate(vs)} for name, vs in columns.vocabularies.items()}
+
+    def load(self, type: Ref, row: int, field: str) -> Any:
+        """A field of an object. Raises AttributeError when its class has no such field."""
+        found = self._field(type, row, field)
+        return self._value(found.type, found.column, row)
+
+    def is_missing(self, type: Ref, row: int, field: str) -> bool:
+        """Is this array or tag field None?"""
+        found = self._field(type, row, field)
+        return has_mask(found) and bool(self.columns.arrays[f"{found.column}?"][row])
+
+    def class_name(self, type: Ref, row: int) -> str:
+        """The name of the class of an object."""
+        return self._class(type, row)[1].name
+
+    def length(self, type: List, row: int) -> int:
+        """The number of elements of a list."""
+        begin, end = self._bounds(type, row)
+        return end - begin
+
+    def item(self, type: List, row: int, index: int) -> Any:
+        """An element of a list, `index` counted from 0."""
+        assert type.store is not None
+        begin, _ = self._bounds(type, row)
+        return self._value(self._lists[type.store].elem, f"{type.store}.#values", begin + index)
+
+    def item_is_missing(self, type: List, row: int, index: int) -> bool:
+        """Is this array or tag element None?"""
+        assert type.store is not None
+        begin, _ = self._bounds(type, row)
+        mask = has_mask(self._lists[type.store])
+        return mask and bool(self.columns.arrays[f"{type.store}.#values?"][begin + index])
+
+    def place(self, space: str, holder: Ref | List, row: int) -> tuple[int, int]:
+        """The rows of a space that the example has whose object or list `row` is: where they begin and end."""
+        return place(self.columns, space, holder, row)
+
+    def list_of(self, store: str, element: int) -> int:
+        """The list that holds an element, by its place among those of all lists."""
+        return int(list_of(self.columns, store, np.array([element]))[0])
+
+    def tag_value(self, vocabulary: str, tag: int) -> Any:
+        """The string or enum member that a tag stands for."""
+        return self.columns.vocabularies[vocabulary][tag]
+
+    def tag_of(self, vocabulary: str, value: Any) -> int:
+        """The tag of a string or enum member; -1 when no example holds it."""
+        return self._tags.get(vocabulary, {}).get(value, -1)
+
+    def root(self, example: int) -> Any:
+        """What an example itself is: a row, a tag or a value."""
+        return self._value(self.columns.schema.root, "#root", example)
+
+    def _class(self, type: Ref, row: int) -> tuple[int, Class]:
+        position = int(self.columns.arrays[f"{type.store}.#tag"][row])
+        return position, self._stores[type.store].classes[position]
+
+    def _field(self, type: Ref, row: int, field: str) -> Field:
+        position, cls = self._class(type, row)
+        found = self._fields.get((type.store, position, field))
+        if found is None:
+            raise AttributeError(f"{cls.name!r} object has no attribute {field!r}")
+        return found
+
+    def _bounds(self, type: List, row: int) -> tuple[int, int]:
+        offsets = self.columns.arrays[f"{type.store}.#offsets"]
+        return int(offsets[row]), int(offsets[row + 1])
+
+    def _value(self, type: Type, column: str, row: int) -> Any:
+        held = self.columns.arrays[column][row]
+        match type:
+            case Array(dtype=dtype):
+                return wrap_keys(held, dtype) if dtype in _KEYS else held
+            case Tag() | Ref() | List():
+                return int(held)
+
+
+def place(columns: Columns, space: str, holder: Ref | List, row: int) -> tuple[int, int]:
+    """As `ColumnMemory.place`. No reference leaves its example, and its rows stand together."""
+    assert holder.store is not None
+    example = int(np.searchsorted(columns.starts[holder.store], row, side="right")) - 1
+    begin, end = columns.starts[space][example : example + 2]
+    return int(begin), int(end)
+
+
+def list_of(columns: Columns, store: str, elements: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The list that holds each of some elements, by their places among those of all lists."""
+    offsets = columns.arrays[f"{store}.#offsets"]
+    return np.searchsorted(offsets, elements, side="right") - 1
+
+
+def wrap_keys(data: np.ndarray[Any, Any], dtype: str) -> jax.Array:
+    """Typed random keys from their raw data."""
+    keys: jax.Array = jax.random.wrap_key_data(jnp.asarray(data), impl=_KEYS[dtype])
+    return keys
+
+
+# ---- word tables
+#
+# Functions of one string of the examples as columns over the vocabulary: each word is asked once, by the host.
+#
+#     s.isdigit()                a bool for each word
+#     len(s.strip().upper())     each word of which is another one: a table of words, in the same rows
+#     s.split(",")               a table of all parts, and where those of each word begin
+#
+# For programs that have no host while they run (`passes/memory/rows.py`). The name of a column says what it holds.
+
+
+Step = tuple[str, tuple[Any, ...]]
+"""A function of strings with its operands; `...` is the word, and of a part of it which one (`ir/texts.py`)."""
+
+LETTERS, OFFSETS, BEGINS, VALUES = ".#letters", ".#offsets", ".#begins", ".#values"
+"""The code points of words behind one another; where those of each begin; where the parts of each begin; numbers."""
+
+
+def name_of(steps: Sequence[Step], part: str) -> str:
+    """The name of a column of what functions, one after another, make of the words."""
+    return column_of_words((_written(tuple(steps)) if steps else "") + part)
+
+
+def _written(x: Any) -> str:
+    if isinstance(x, tuple):
+        return f"({''.join(f'{_written(y)}, ' for y in x)})"
+    return "..." if x is ... else repr(x)
+
+
+def column(words: tuple[str, ...], name: str) -> Any:
+    """A column of the vocabulary by its name."""
+    return _column(words, name, jax.dtypes.canonicalize_dtype(int))
+
+
+@functools.lru_cache(maxsize=64)
+def _column(words: tuple[str, ...], name: str, whole: Any) -> Any:
+    path, _, part = name.removeprefix(column_of_words("")).rpartition(".#")
+    steps: list[Step] = list(ast.literal_eval(path or "()"))
+    match f".#{part}":
+        case ".#values":
+            return _numbers(_table(words, steps[:-1]), *steps[-1], whole)
+        case ".#begins":
+            return _offsets([len(_parts(word, *steps[-1])) for word in _table(words, steps[:-1])])
+        case kind:
+            table = _table(words, steps)
+            return _offsets([*map(len, table)]) if kind == OFFSETS else _letters(table)
+
+
+def _table(words: Sequence[str], steps: Sequence[Step]) -> Sequence[str]:
+    for name, args in steps:
+        if name.endswith("_item"):
+            words = [part for word in words for part in _parts(word, name, args)]
+        else:
+            words = [_called(word, name, args, "") for word in words]
+    return words
+
+
+def _parts(word: str, name: str, args: tuple[Any, ...]) -> list[str]:
+    """All parts of a word; `args`: the word, which part, and how it is split."""
+    how = args[2:]
+    try:
+        count = (
+            3 if name.endswith("partition_item") else texts.call(name.replace("_item", "_count"), (..., *how), [word])
+        )
+        return [texts.call(name, (..., k, *how), [word]) for k in range(count)]
+    except texts.FAILURES:
+        return []
+
+
+def _called(word: str, name: str, args: tuple[Any, ...], otherwise: Any) -> Any:
+    try:
+        return texts.call(name, args, [word])
+    except texts.FAILURES:
+        return otherwise
+
+
+def _numbers(words: Sequence[str], name: str, args: tuple[Any, ...], whole: Any) -> Any:
+    """0 where there is none, or where it is too wide for the device."""
+    kind, width = bool if texts.FUNCTIONS[name][1] == BOOL else whole, np.iinfo(whole)
+    found = [_called(word, name, args, 0) for word in words or ("",)]
+    return np.array([int(x) if width.min <= x <= width.max else 0 for x in found], kind)
+
+
+def _offsets(lengths: Sequence[int]) -> Any:
+    return np.concatenate([[0], np.cumsum(lengths or [0])]).astype(np.int32)
+
+
+def _letters(words: Sequence[str]) -> Any:
+    return np.array([*map(ord, "".join(words)), 0], np.int32)

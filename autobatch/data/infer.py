@@ -13,14 +13,19 @@ schemas grow monotonically: `merge(a, b)` replays both into one inference.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+import enum
+import inspect
+import types
+import typing
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
-from autobatch.data.leaves import describe_type, join, ragged_elem
-from autobatch.data.schema import UNKNOWN, Schema
+from autobatch.data.leaves import COMPLEX, Category, category, describe_type, join, ragged_elem, vocabulary_of
+from autobatch.data.schema import UNKNOWN, Class, Field, ListStore, Schema, Store
 from autobatch.errors import BatchError
-from autobatch.ir.types import BOOL, Array, BuiltObject, List, Ref, Tag, Type
+from autobatch.ir.core import BOOL, FLOAT, INT, STR, Array, BuiltObject, List, Ref, Tag, Type
 
 MAX_NESTING = 64
 """Lists in lists, at most: their type names every level. Deeper structure needs a class, which names itself."""
@@ -334,3 +339,341 @@ def nested_places(place: InferredPlace) -> Iterator[InferredPlace]:
         f"{place.where}: lists are nested more than {MAX_NESTING} deep (or hold themselves); "
         "use a class with a list field for structure that nests without end"
     )
+
+
+# ---- layout
+#
+# From an inference to a schema: names of stores, classes, columns and lists, and where each place went.
+#
+# Names depend on the classes and types alone, never on the order in which examples showed them.
+
+
+@dataclass(eq=False)
+class SchemaLayout:
+    """A schema, and the way back to it from the records and places of the inference that made it."""
+
+    schema: Schema
+    positions: dict[int, tuple[str, int]]
+    """id of a record -> its store and its position among the classes."""
+    columns: dict[tuple[int, str], Field]
+    """(id of a record, field name) -> the field."""
+    lists: dict[int, str]
+    """id of the root of a list or ragged place -> its list store."""
+
+    def position(self, record: InferredRecord) -> tuple[str, int]:
+        return self.positions[id(record)]
+
+    def field(self, record: InferredRecord, name: str) -> Field:
+        return self.columns[id(record), name]
+
+    def list_name(self, place: InferredPlace) -> str:
+        return self.lists[id(place.find())]
+
+
+def lay_out(inference: Inference) -> SchemaLayout:
+    """The schema of all that an inference has seen."""
+    inference.close()
+    return _SchemaBuilder(inference).build()
+
+
+def merge(a: Schema, b: Schema) -> Schema:
+    """The join of two schemas: it holds every batch that either of them holds. Raises BatchError when a place has
+    types that do not join."""
+    inference = Inference()
+    try:
+        inference.see_schema(a)
+        inference.see_schema(b)
+        return lay_out(inference).schema
+    except InferenceConflict as error:
+        raise TypesDisagree(f"two batches disagree on a type: {error}; pack them with one `like=`") from None
+
+
+class TypesDisagree(BatchError):
+    """Two schemas have types in one place that do not join."""
+
+
+@dataclass(eq=False)
+class _SchemaBuilder:
+    inference: Inference
+    store_names: dict[int, str] = field(default_factory=dict)
+    lists: dict[int, str] = field(default_factory=dict)
+    list_stores: list[ListStore] = field(default_factory=list)
+    taken: set[str] = field(default_factory=set)
+    taken_lists: set[str] = field(default_factory=set)
+
+    def build(self) -> SchemaLayout:
+        groups: dict[int, list[InferredRecord]] = {}
+        for record in sorted(self.inference.records, key=lambda r: r.order):
+            groups.setdefault(id(record.find()), []).append(record)
+        for group, members in groups.items():
+            self.store_names[group] = _unique(_store_name([m.name for m in members]), self.taken)
+        class_names = _class_names(record for members in groups.values() for record in members)
+        positions: dict[int, tuple[str, int]] = {}
+        columns: dict[tuple[int, str], Field] = {}
+        stores: list[Store] = []
+        place = self.inference.root.find()
+        root = self.type_of(place, "#root")
+        for name, members in zip(self.store_names.values(), groups.values(), strict=True):
+            positions |= {id(m): (name, k) for k, m in enumerate(members)}
+            fields = self.fields(name, members)
+            columns |= {(id(members[k]), f.name): f for f in fields for k in f.classes}
+            classes = tuple(Class(class_names[id(m)], m.kind, m.cls, m.keys or ()) for m in members)
+            stores.append(Store(name, classes, tuple(fields)))
+        optional = place.none and place.kind in ("leaf", "unknown")
+        schema = Schema(root, tuple(stores), tuple(self.list_stores), optional, place.numpy)
+        return SchemaLayout(schema, positions, columns, self.lists)
+
+    def fields(self, store: str, members: list[InferredRecord]) -> list[Field]:
+        """The fields of a store: places that were unified are one, in the order of the first class that has them."""
+        found: dict[str, dict[int, list[int]]] = {}
+        for k, record in enumerate(members):
+            for name, place in record.places.items():
+                found.setdefault(name, {}).setdefault(id(place.find()), []).append(k)
+        made = []
+        for name, places in found.items():
+            for classes in places.values():
+                place = members[classes[0]].places[name].find()
+                column = f"{store}.{name}" if len(places) == 1 else f"{store}.{members[classes[0]].name}.{name}"
+                column = _unique(column, self.taken)
+                unknown, leaf = place.kind == "unknown", place.kind in ("leaf", "unknown")
+                null = place.none or unknown
+                type = self.type_of(place, column)
+                made.append(Field(name, type, column, tuple(classes), leaf and null, unknown, null, place.numpy))
+        return made
+
+    def type_of(self, place: InferredPlace, column: str) -> Type:
+        """The type of a place; makes the list stores below it. `column` names what holds it."""
+        place = place.find()
+        list(nested_places(place))
+        match place.kind:
+            case "unknown":
+                return UNKNOWN
+            case "leaf":
+                return place.leaf
+            case "record":
+                assert place.record is not None
+                return Ref(self.store_names[id(place.record.find())])
+            case "ragged":
+                assert isinstance(place.leaf, Array)
+                return List(place.leaf, self.list_store(place, column, place.leaf, from_array=True))
+            case "list":
+                assert place.items is not None
+                inner = place.items.find()
+                elem = self.type_of(inner, f"{column}[]")
+                return List(elem, self.list_store(place, column, elem, from_array=False))
+
+    def list_store(self, place: InferredPlace, column: str, elem: Type, from_array: bool) -> str:
+        """The name of the list store of a place; made at its first visit."""
+        if id(place) not in self.lists:
+            name = _unique(column, self.taken_lists)
+            self.lists[id(place)] = name
+            inner = place.items.find() if place.items is not None else None
+            none = inner is not None and inner.none
+            leaf = inner is not None and inner.kind in ("leaf", "unknown")
+            numpy = inner is not None and inner.numpy
+            self.list_stores.append(ListStore(name, elem, from_array, none and leaf, none, numpy))
+        return self.lists[id(place)]
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    count, made = 1, name
+    while made in taken:
+        count += 1
+        made = f"{name}_{count}"
+    taken.add(made)
+    return made
+
+
+def _store_name(names: list[str]) -> str:
+    distinct = list(dict.fromkeys(names))
+    return "|".join(distinct if len(distinct) <= 4 else [*distinct[:3], f"+{len(distinct) - 3}"])
+
+
+def _class_names(records: Iterable[InferredRecord]) -> dict[int, str]:
+    """A name for each class: `is_class` tests for names. Forms of one class are classes of their own."""
+    taken: set[str] = set()
+    return {id(record): _unique(record.name, taken) for record in records}
+
+
+# ---- annotations
+#
+# Type annotations -> schemas, for batches without examples: `def f(words: list[int])` called with `[]`.
+
+
+_LEAVES: dict[Any, Array | Tag] = {bool: BOOL, int: INT, float: FLOAT, complex: COMPLEX, str: STR}
+_CURE = "pass `like=<a Batch of such examples>`"
+
+
+def schema_of_annotation(annotation: Any) -> Schema:
+    """The schema of examples of an annotated type.
+
+    Understood: bool, int, float, complex, str, enums, None, Optional and unions of classes, Literal, `list[T]`, fixed
+    tuples, TypedDict, and dataclasses, NamedTuples, attrs and plain classes whose fields are annotated. A class stands
+    for itself and its subclasses. Raises BatchError for anything that does not say its type in full, as arrays.
+
+    >>> schema_of_annotation(list[int]).root
+    List(elem=Array(dtype='int32', shape=(), weak=True), store='#root')
+    """
+    reader = _AnnotationReader()
+    try:
+        reader.see(reader.inference.root, annotation)
+        reader.run()
+        return lay_out(reader.inference).schema
+    except InferenceConflict as error:
+        words = _words(annotation)
+        raise BatchError(f"the annotation {words} mixes types that do not join: {error}; {_CURE}") from None
+
+
+def disagreements(schema: Schema) -> list[str]:
+    """Fields of classes that hold something else than they are declared to, as far as declarations of numbers, strings
+    and lists of them say."""
+    found = []
+    for store in schema.stores:
+        for k, cls in enumerate(store.classes):
+            try:
+                declared = annotated_fields(cls.cls) if cls.cls is not None and cls.kind == "object" else {}
+            except BatchError:
+                continue
+            for f in (f for f in store.fields if k in f.classes and not f.always_none):
+                wanted = declared.get(f.name)
+                if not _may_hold(wanted, f.type):
+                    held = schema.words(f.type)
+                    found.append(f"{cls.name}.{f.name} is declared {_words(wanted)}, and holds {held}")
+    return found
+
+
+def _may_hold(annotation: Any, type: Type) -> bool:
+    if annotation is str:
+        return isinstance(type, Tag)
+    if annotation in (bool, int, float, complex):
+        return isinstance(type, Array) and (type.shape == () or type == UNKNOWN)
+    if typing.get_origin(annotation) is list and isinstance(type, List) and type.elem != UNKNOWN:
+        return _may_hold(typing.get_args(annotation)[0], type.elem)
+    return typing.get_origin(annotation) is not list or not isinstance(type, Tag)
+
+
+def annotated_fields(cls: type) -> dict[str, Any]:
+    """The annotated fields of a class, in their order, forward references resolved. Raises BatchError."""
+    try:
+        hints = typing.get_type_hints(cls, localns={cls.__name__: cls}, include_extras=True)
+    except (NameError, TypeError) as error:
+        raise BatchError(f"the annotations of {cls.__qualname__} cannot be resolved: {error}; {_CURE}") from None
+    if dataclasses.is_dataclass(cls):
+        names: list[str] = [f.name for f in dataclasses.fields(cls)]
+    else:
+        names = [n for n, hint in hints.items() if typing.get_origin(hint) is not typing.ClassVar]
+    return {n: hints[n] for n in names if n in hints}
+
+
+def concrete_classes(cls: type) -> list[type]:
+    """A class and its subclasses, without the abstract ones."""
+    found: list[type] = []
+    stack = [cls]
+    while stack:
+        member = stack.pop()
+        stack.extend(member.__subclasses__())
+        if not inspect.isabstract(member) and member not in found:
+            found.append(member)
+    return found
+
+
+class _AnnotationReader:
+    """Places whose annotations are still to be read are kept in a list, so recursive classes end."""
+
+    def __init__(self) -> None:
+        self.inference = Inference()
+        self.classes: dict[type, dict[str, Any]] = {}
+        self.done: set[tuple[int, Any]] = set()
+        self.pending: list[tuple[InferredPlace, Any]] = []
+
+    def run(self) -> None:
+        while self.pending:
+            self.see(*self.pending.pop())
+
+    def see(self, place: InferredPlace, annotation: Any) -> None:
+        """The annotation of a place."""
+        origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+        if annotation is None or annotation is type(None):
+            self.inference.see_leaf(place, UNKNOWN, none=True)
+        elif origin in (typing.Union, types.UnionType):
+            for argument in arguments:
+                self.see(place, argument)
+        elif origin is typing.Annotated:
+            self.see(place, arguments[0])
+        elif origin is typing.Literal:
+            for value in arguments:
+                self.see(place, type(value))
+        elif origin is list and arguments:
+            items = InferredPlace(f"the elements of {place.where}")
+            self.inference.see_list(place, items, none=False)
+            self.pending.append((items, arguments[0]))
+        elif origin is tuple and arguments and Ellipsis not in arguments:
+            self.see_tuple(place, arguments)
+        elif isinstance(annotation, type):
+            self.see_class(place, annotation)
+        else:
+            raise BatchError(f"the annotation {_words(annotation)} of {place.where} does not say a type; {_CURE}")
+
+    def see_tuple(self, place: InferredPlace, arguments: tuple[Any, ...]) -> None:
+        names = tuple(map(str, range(len(arguments))))
+        self.see_fields(place, "tuple", None, dict(zip(names, arguments, strict=True)), arguments)
+
+    def see_class(self, place: InferredPlace, cls: type) -> None:
+        """A leaf type, or a class with fields and its subclasses."""
+        if cls in _LEAVES:
+            self.inference.see_leaf(place, _LEAVES[cls], none=False)
+        elif issubclass(cls, enum.Enum):
+            self.inference.see_leaf(place, Tag(vocabulary_of(cls)), none=False)
+        elif typing.is_typeddict(cls):
+            self.see_fields(place, "dict", None, self.hints(cls), cls)
+        elif category(cls) is Category.ARRAY:
+            raise BatchError(f"the annotation {_words(cls)} of {place.where} says neither dtype nor shape; {_CURE}")
+        else:
+            refused = cls.__module__ == "builtins" or category(cls) is Category.REFUSED
+            members = {} if refused else {m: hints for m in concrete_classes(cls) if (hints := self.hints(m))}
+            if not members:
+                raise BatchError(f"the annotation {_words(cls)} of {place.where} does not say its fields; {_CURE}")
+            for member, hints in members.items():
+                self.see_fields(place, "namedtuple" if issubclass(member, tuple) else "object", member, hints, member)
+
+    def hints(self, cls: type) -> dict[str, Any]:
+        """The annotated fields of a class, read once."""
+        if cls not in self.classes:
+            self.classes[cls] = annotated_fields(cls)
+        return self.classes[cls]
+
+    def see_fields(
+        self, place: InferredPlace, kind: RecordKind, cls: type | None, hints: dict[str, Any], source: Any
+    ) -> None:
+        """A record with these annotated fields; `source` is what annotated them, read once for each record."""
+        names = tuple(sorted(hints)) if kind == "dict" else tuple(hints)
+        signature = tuple(_sort(hints[n]) for n in names) if cls is None else ()
+        record = self.inference.record(kind, cls, names, signature)
+        if kind == "dict":
+            record.see_keys(tuple(hints))
+        self.inference.see_record(place, record, none=False)
+        if (id(record), source) not in self.done:
+            self.done.add((id(record), source))
+            self.pending.extend((record.places[n], hints[n]) for n in names)
+
+
+def _sort(annotation: Any) -> str | None:
+    """The entry of a signature for an element with this annotation: the sort of the first alternative."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return next((sort for a in arguments if (sort := _sort(a)) is not None), None)
+    if origin is typing.Annotated:
+        return _sort(arguments[0])
+    if origin is typing.Literal:
+        return _sort(type(arguments[0]))
+    if annotation is None or annotation is type(None):
+        return None
+    if annotation in _LEAVES:
+        return "str" if annotation is str else "number"
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        return vocabulary_of(annotation)
+    return "list" if origin is list else "record"
+
+
+def _words(annotation: Any) -> str:
+    return annotation.__qualname__ if isinstance(annotation, type) else repr(annotation)

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from autobatch.data.columns import empty, host_dtype, host_shape
 from autobatch.data.schema import UNKNOWN
 from autobatch.ir import jax_compat
-from autobatch.ir.types import BOOL, FLOAT, INT, STR, Array, BuiltObject, List, Ref, Tag, Type
+from autobatch.ir.core import BOOL, FLOAT, INT, STR, Array, BuiltObject, List, Ref, Tag, Type
 
 AnyArray = np.ndarray[Any, Any]
 COMPLEX = Array("complex64", weak=True)

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, assert_never
 
-from autobatch.ir.core import Apply
-from autobatch.ir.types import Array, BuiltObject, List, Ref, Tag, Type
+from autobatch.ir.core import Apply, Array, BuiltObject, List, Ref, Tag, Type
 
 UNKNOWN = Array("bool", weak=True)
 """The type of a place where no example has held a value yet: a field that is always None, the elements of lists that

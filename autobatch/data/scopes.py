@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobatch.data.columns import Ints
-from autobatch.ir.core import Function, Literal, Operand, Value
-from autobatch.ir.types import INT, Array
+from autobatch.ir.core import INT, Array, Function, Literal, Operand, Value
 
 SHIFT = 40
 ROW = (1 << SHIFT) - 1

@@ -16,12 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.data.columns import ROOT, ROOT_MISSING, Columns, has_mask
+from autobatch.data.columns import ROOT, ROOT_MISSING, Columns, has_mask, wrap_keys
 from autobatch.data.leaves import fill_graph, is_graph_class, is_sparse_class, rebuild_sparse
-from autobatch.data.memory import wrap_keys
 from autobatch.data.schema import Class, Field, ListStore, Schema, Store
 from autobatch.errors import BatchError
-from autobatch.ir.types import Array, List, Ref, Tag, Type
+from autobatch.ir.core import Array, List, Ref, Tag, Type
 
 # ---- common
 #

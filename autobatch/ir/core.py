@@ -23,15 +23,101 @@ it is a value of the type `made<>`, which is handed on and never read.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+import math
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import field
 from typing import Any
 
 from autobatch.common.record import record
-from autobatch.ir.constants import constant_key
-from autobatch.ir.ops import Op
-from autobatch.ir.types import Type
+from autobatch.ir.ops import Op, constant_key
 from autobatch.source import NOWHERE, Span
+
+# ---- types
+#
+# Types of the per-example IR: arrays, tags, references into column stores, lists, and objects that are made.
+
+
+@record
+class Array:
+    """An array (a scalar has shape `()`). `dtype` is NumPy's name, or JAX's for typed random keys (`key<fry>`)."""
+
+    dtype: str
+    shape: tuple[int, ...] = ()
+    weak: bool = False
+
+    def __str__(self) -> str:
+        dims = "x".join(map(str, self.shape))
+        return f"{self.dtype}{'*' if self.weak else ''}[{dims}]"
+
+    @property
+    def is_scalar(self) -> bool:
+        return self.shape == ()
+
+    @property
+    def is_integer(self) -> bool:
+        return self.dtype.startswith(("int", "uint"))
+
+    @property
+    def is_bool(self) -> bool:
+        return self.dtype == "bool"
+
+
+@record
+class Tag:
+    """A string (`vocabulary` is "str") or a member of an enum (its qualified name), as an index into a vocabulary."""
+
+    vocabulary: str
+
+    def __str__(self) -> str:
+        return f"tag<{self.vocabulary}>"
+
+
+@record
+class Ref:
+    """A row of a column store, or None. What class the row has is data, read by `is_class`."""
+
+    store: str
+
+    def __str__(self) -> str:
+        return f"ref<{self.store}>"
+
+
+@record
+class List:
+    """A list of `elem`. `store` names the list store it lies in; None for a list that a `Map` has made."""
+
+    elem: Type
+    store: str | None = None
+
+    def __str__(self) -> str:
+        where = f" in {self.store}" if self.store is not None else ""
+        return f"list<{self.elem}{where}>"
+
+
+@record
+class BuiltObject:
+    """An object that the program has made, one of the examples that stands beside such objects, or None.
+
+    It is handed on and stored; what it holds is known when everything has run, and leaves the program as columns."""
+
+    def __str__(self) -> str:
+        return "made<>"
+
+
+ROWS = (1 << 31) - 1
+"""The length of the first axis of a column that is handed to machine code: as many rows as the examples have, at most
+so many. The text of a program says no more of it."""
+
+Type = Array | Tag | Ref | List | BuiltObject
+"""The closed set of types."""
+
+BOOL = Array("bool")
+INT = Array("int32", weak=True)
+"""A Python int. On the host it has 64 bits, on the device the default integer type of JAX."""
+FLOAT = Array("float32", weak=True)
+"""A Python float."""
+STR = Tag("str")
+MADE = BuiltObject()
 
 
 @record
@@ -213,3 +299,70 @@ def walk(region: Region) -> Iterator[Instruction]:
         yield instruction
         for inner in regions(instruction):
             yield from walk(inner)
+
+
+# ---- elementwise
+#
+# Which leaf operations are one pass over their operands: computing them again costs little.
+
+
+# fmt: off
+BY_NUMBER = frozenset((
+    "abs", "add", "add_any", "and", "ceil", "convert_element_type", "copy", "cos", "cosh", "div", "eq", "erf", "exp",
+    "exp2", "expm1", "floor", "ge", "gt", "integer_pow", "is_finite", "le", "log", "log1p", "logistic", "lt", "max",
+    "log2", "min", "mul", "ne", "neg", "not", "one_minus_square", "or", "pow", "rsqrt", "select_n", "sign", "sin",
+    "sinh", "sqrt", "square", "sub", "tan", "tanh", "truediv", "xor",
+))
+"""Operations that work number by number on operands of one shape."""
+
+MOVING = ("broadcast_in_dim", "concatenate", "convert", "reshape", "slice", "split", "squeeze")
+ELEMENTWISE = BY_NUMBER | frozenset(MOVING)
+"""With those that only move the numbers of one row."""
+
+CHEAP = ELEMENTWISE | frozenset((
+    "atan2", "clamp", "dynamic_slice", "expand_dims", "floordiv", "gather", "imag", "int", "iota", "mod", "pad",
+    "real", "reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_sum", "rem", "rev", "round",
+    "select_and_scatter_add", "stop_gradient", "transpose", "undefined", "unknown",
+))
+"""With reductions within a row, and reads of a few numbers."""
+
+INFINITE = frozenset((
+    "acos", "acosh", "asin", "atan2", "atanh", "cosh", "digamma", "div", "erf_inv", "exp", "exp2", "expm1",
+    "integer_pow", "lgamma", "log", "log1p", "log2", "mod", "pow", "rem", "rsqrt", "sinh", "sqrt", "tan", "truediv",
+))
+"""Operations number by number whose value or derivative is infinite somewhere."""
+
+LINEAR = frozenset((
+    "add", "add_any", "broadcast_in_dim", "concatenate", "conv_general_dilated", "convert", "convert_element_type",
+    "copy", "dot_general", "dynamic_slice", "dynamic_update_slice", "gather", "mul", "neg", "pad", "reduce_sum",
+    "reshape", "rev", "scatter-add", "select_n", "slice", "split", "squeeze", "sub", "transpose",
+))
+"""Linear in each operand: the derivative by one is finite where the others are zero."""
+
+FINITE_DERIVATIVE = frozenset((
+    "add", "add_any", "broadcast_in_dim", "concatenate", "convert", "convert_element_type", "copy", "cumsum",
+    "dynamic_slice", "dynamic_update_slice", "expand_dims", "gather", "max", "min", "neg", "pad", "reduce_sum",
+    "reshape", "rev", "scatter-add", "select_n", "slice", "split", "squeeze", "stack", "stop_gradient", "sub",
+    "transpose",
+))
+"""The derivative is finite whatever the operands are."""
+
+CONSTANT = frozenset(("stop_gradient", "floor", "ceil", "round", "sign", "floordiv"))
+"""The derivative is zero wherever there is one."""
+
+SIDE_BY_SIDE = ("concatenate", "stack")
+"""What makes an array of values, as of the elements of a list of which one is read."""
+# fmt: on
+
+
+def stays_finite(op: Op, operands: Iterable[object]) -> bool:
+    """Has an operation a finite value and a finite derivative wherever its operands are finite? Those that are literals
+    are what they are."""
+    if op.name in INFINITE or not any(op.name in known for known in (CHEAP, LINEAR, FINITE_DERIVATIVE)):
+        return False
+    return not any(map(is_infinite, operands))
+
+
+def is_infinite(x: object) -> bool:
+    """Is it a literal that is no finite number?"""
+    return isinstance(x, Literal) and isinstance(x.value, float) and x.constant < 0 and not math.isfinite(x.value)

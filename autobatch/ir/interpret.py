@@ -14,29 +14,196 @@ Values, by their type:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Sequence
 from functools import cache, partial
-from typing import Any, NamedTuple, assert_never
+from typing import Any, NamedTuple, Protocol, assert_never
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from numpy.typing import NDArray
 
 from autobatch.errors import Error, Failure
-from autobatch.ir import bounds, host_ops, jax_compat, leaf, texts
-from autobatch.ir.core import Apply, Call, For, Function, If, Instruction, Literal, Map, Module, Operand, Region, While
-from autobatch.ir.host_primitives import host_dtype
-from autobatch.ir.memory import ExampleMemory, MadeObject
-from autobatch.ir.numbered_rows import NUMBERED
+from autobatch.ir import host_ops, jax_compat, leaf, texts
+from autobatch.ir.core import (
+    Apply,
+    Array,
+    BuiltObject,
+    Call,
+    For,
+    Function,
+    If,
+    Instruction,
+    List,
+    Literal,
+    Map,
+    Module,
+    Operand,
+    Ref,
+    Region,
+    Tag,
+    Type,
+    While,
+)
+from autobatch.ir.host_ops import host_dtype
 from autobatch.ir.ops import INHERENT, Op
-from autobatch.ir.types import Array, BuiltObject, List, Ref, Tag, Type
 from autobatch.source import NOWHERE, Span
+
+# ---- bounds
+#
+# Is an index in range? What NumPy says where it is not.
+#
+# >>> words(np.array([1, -4, 7]), axis=0, size=3)
+# 'index -4 is out of bounds for axis 0 with size 3'
+
+
+def outside(index: Any, size: int) -> NDArray[np.bool_]:
+    """Where an index leaves an axis of `size` entries. Negative ones count from the end."""
+    index = np.asarray(index)
+    return np.asarray((index < -size) | (index >= size))
+
+
+def words(index: Any, axis: int, size: int) -> str:
+    """The message for an index, or an array of them, that is out of range; empty where none is."""
+    wrong = np.asarray(index)[outside(index, size)].ravel().tolist()
+    return f"index {wrong[0]} is out of bounds for axis {axis} with size {size}" if wrong else ""
+
+
+# ---- memory
+#
+# How code that runs on the host reads packed examples: the interface between programs and column stores.
+#
+# References and lists are plain ints (rows of their store, -1 is null); tags are ints of one vocabulary per batch.
+
+
+class ExampleMemory(Protocol):
+    """Packed examples, one cell at a time. The caller has checked for null references and ranges."""
+
+    def load(self, type: Ref, row: int, field: str) -> Any:
+        """A field of an object: an int for a reference, list or tag, a NumPy scalar or array for an array. Raises
+        AttributeError when the object's class has no such field."""
+        ...
+
+    def is_missing(self, type: Ref, row: int, field: str) -> bool:
+        """Is this array or tag field None?"""
+        ...
+
+    def class_name(self, type: Ref, row: int) -> str:
+        """The name of the class of an object (`Class.name` of the schema)."""
+        ...
+
+    def length(self, type: List, row: int) -> int: ...
+
+    def item(self, type: List, row: int, index: int) -> Any: ...
+
+    def place(self, space: str, holder: Ref | List, row: int) -> tuple[int, int]:
+        """The rows of a store, a list store or the elements of its lists (`#values`) that the example has whose object
+        or list `row` is: where they begin and end."""
+        ...
+
+    def list_of(self, store: str, element: int) -> int:
+        """The list that holds an element, by its place among those of all lists."""
+        ...
+
+    def tag_value(self, vocabulary: str, tag: int) -> Any:
+        """The string or enum member that a tag stands for."""
+        ...
+
+    def tag_of(self, vocabulary: str, value: Any) -> int:
+        """The tag of a string or enum member; -1 when no example holds it."""
+        ...
+
+
+class MadeObject(NamedTuple):
+    """An object that a program has made: its class and what its columns hold."""
+
+    name: str
+    values: tuple[Any, ...]
+
+
+# ---- numbered rows
+#
+# Rows of the examples by their numbers among those of one example, as `ir/interpret.py` computes them.
+
+
+Operation = Callable[..., Sequence[Any]]
+
+
+def _row(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: ExampleMemory) -> Operation:
+    (type,) = operands
+
+    def number(row: int) -> Sequence[Any]:
+        if row < 0:
+            return [np.array([-1])]
+        begin = _begins[type.store] = memory.place(type.store, type, row)[0]
+        return [np.array([row - begin])]
+
+    return number
+
+
+_begins: dict[str, int] = {}
+"""Where the rows of the example begin of which a number was taken last, by store: it is the one that is run."""
+
+
+def _row_of(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: ExampleMemory) -> Operation:
+    (result,) = results
+
+    def row(number: Any) -> Sequence[Any]:
+        n = int(number[0])
+        return [_begins[result.store] + n if n >= 0 else -1]
+
+    return row
+
+
+def _rows(op: Op, types: Sequence[Any], memory: ExampleMemory, roots: Sequence[int]) -> tuple[int, int]:
+    """Where the rows of a space begin and end that belong to the example which is given these objects and lists."""
+    pairs = zip(types, roots, strict=True)
+    return next((memory.place(op["space"], t, row) for t, row in pairs if row >= 0), (0, 0))
+
+
+def _rows_of(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: ExampleMemory) -> Operation:
+    def count(*roots: int) -> Sequence[Any]:
+        begin, end = _rows(op, operands, memory, roots)
+        return [np.array([end - begin])]
+
+    return count
+
+
+def _row_at(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: ExampleMemory) -> Operation:
+    (result,) = results
+
+    def row_at(number: Any, *roots: int) -> Sequence[Any]:
+        row = _rows(op, operands[1:], memory, roots)[0] + int(number[0])
+        return [row if result.store == op["space"] else memory.list_of(result.store, row)]
+
+    return row_at
+
+
+def _first(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: ExampleMemory) -> Operation:
+    (type,) = operands
+
+    def first(row: int) -> Sequence[Any]:
+        begin = memory.place(type.store, type, row)[0]
+        return [np.array([sum(memory.length(type, k) for k in range(begin, row))])]
+
+    return first
+
+
+NUMBERED: dict[str, Callable[[Op, Sequence[Any], Sequence[Any], ExampleMemory], Operation]] = {
+    "row": _row,
+    "row_of": _row_of,
+    "rows_of": _rows_of,
+    "row_at": _row_at,
+    "first": _first,
+}
+"""By the names of the operations; see `ir/interpret.py`."""
+
 
 MAX_DEPTH = 1_000_000
 
 Environment = dict[int, Any]
-Operation = Callable[..., Sequence[Any]]
 
 
 class ExampleFailure(Error):
@@ -445,7 +612,7 @@ def _check(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: Exam
 
 
 def _in_range(op: Op, index: Any) -> Sequence[Any]:
-    if found := bounds.words(index, op["axis"], op["size"]):
+    if found := words(index, op["axis"], op["size"]):
         raise ExampleFailure("IndexError", found)
     return []
 
@@ -510,3 +677,34 @@ _STRUCTURE: dict[str, Callable[[Op, Sequence[Any], Sequence[Any], ExampleMemory]
     "stack": lambda op, operands, results, memory: _stack(operands[0].elem, results[0]),
 }
 """Our own operations that are no arithmetic: from the instruction's op and types to a function of values."""
+
+
+# ---- counted loops
+#
+# A loop whose number of turns is known, as a scan whose derivative keeps the states of few turns.
+#
+#     for 10000 turns       for 100 blocks: keep the state;       backward, a block at a time: its 100 turns run again
+#                             for 100 turns
+#
+# The derivative of one scan keeps what every turn computes. Cut into blocks of as many turns as there are blocks, it
+# keeps the states between them and what the turns of one block compute, and each turn runs again once. (Chen et al.,
+# Training Deep Nets with Sublinear Memory Cost, 2016.)
+
+
+Step = Callable[[Any, Any], Any]
+
+
+def counted_loop(step: Step, turns: int, start: Any, keep: int) -> Any:
+    """`state = step(turn, state)` for each turn. A derivative keeps what all turns compute where there are at most
+    `keep` of them."""
+    if turns <= keep:
+        return jax.lax.fori_loop(0, turns, step, start)
+    length = math.isqrt(turns - 1) + 1
+    blocks, rest = divmod(turns, length)
+
+    def block(first: Any, state: Any) -> Any:
+        return jax.lax.fori_loop(0, length, lambda k, s: step(first + k, s), state)
+
+    again = jax.checkpoint(block, prevent_cse=False)
+    state = jax.lax.fori_loop(0, blocks, lambda b, s: again(b * length, s), start)
+    return jax.lax.fori_loop(0, rest, lambda k, s: step(blocks * length + k, s), state) if rest else state

@@ -23,9 +23,8 @@ from jax.extend.core import primitives
 from jax.interpreters import ad, batching, mlir
 
 from autobatch.errors import DeviceError
-from autobatch.ir.core import Apply, Literal, Operand, Value
+from autobatch.ir.core import Apply, Array, Literal, Operand, Type, Value
 from autobatch.ir.ops import Op
-from autobatch.ir.types import Array, Type
 from autobatch.source import Span
 
 try:  # private to JAX: half a hundred microseconds a call, and nothing else, depend on it
@@ -520,3 +519,24 @@ def foreign_call(name: str) -> Any:
     batching.primitive_batchers[call] = batched
     ad.primitive_jvps[call] = differentiated
     return call
+
+
+# ---- handing over
+#
+# Arrays of NumPy as arrays of JAX, where what a call costs matters.
+
+
+_NUMBERS = (np.ndarray, np.generic, jax.Array, bool, int, float, complex)
+"""What becomes an array; strings, say, are results as they are."""
+
+
+def as_jax(result: Any) -> Any:
+    """A pytree with arrays of JAX in the place of NumPy's; they hold copies."""
+    leaves, tree = jax.tree.flatten(result)
+    return jax.tree.unflatten(tree, map(_of, leaves))
+
+
+def _of(x: Any) -> Any:
+    if type(x) is np.ndarray:
+        return to_device(x)
+    return jnp.asarray(x) if isinstance(x, _NUMBERS) else x

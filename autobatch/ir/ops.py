@@ -6,10 +6,90 @@ batching rule. Our own operations are listed in `OWN`, one row each.
 
 from __future__ import annotations
 
+import dataclasses
+import enum
+import struct
+from collections.abc import Hashable
 from typing import Any
 
+import numpy as np
+
 from autobatch.common.record import record
-from autobatch.ir.constants import same_constant
+
+# ---- constants
+#
+# When two constants are one: they have the same type and the same bits.
+#
+# `==` is not enough: 0.0 and -0.0 divide differently, 1, 1.0 and True print differently, and a NaN is itself. Whatever
+# keeps constants in a table (caches of programs, common subexpressions, joins, pools of arrays) asks here.
+
+
+_BY_VALUE = frozenset({type(None), bool, int, str, bytes})
+
+
+def constant_key(value: Any) -> Hashable:
+    """A hashable key that two constants share where they have one type and the same bits, part by part. What is no
+    number, string, array or container is compared by its own `==`; of a dataclass the fields are looked at, too.
+
+    Raises TypeError for what has no hash.
+
+    >>> constant_key((1, 0.0)) == constant_key((1, -0.0)), constant_key(1) == constant_key(True)
+    (False, False)
+    """
+    kind = type(value)
+    if kind in _BY_VALUE:
+        return (kind, value)
+    if kind is float:
+        return (kind, struct.pack("d", value))
+    if kind is complex:
+        return (kind, struct.pack("dd", value.real, value.imag))
+    if isinstance(value, np.ndarray | np.generic) and not value.dtype.hasobject:
+        return (kind, value.dtype, value.shape, value.tobytes())
+    if isinstance(value, tuple | list):
+        return (kind, *map(constant_key, value))
+    if isinstance(value, dict):
+        return (kind, *((constant_key(k), constant_key(x)) for k, x in value.items()))
+    if isinstance(value, set | frozenset):
+        return (kind, frozenset(map(constant_key, value)))
+    if isinstance(value, slice):
+        return (kind, constant_key(value.start), constant_key(value.stop), constant_key(value.step))
+    hash(value)
+    parts: list[Any] = [kind, value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts += (constant_key(getattr(value, f.name, None)) for f in dataclasses.fields(value) if f.compare)
+    return tuple(parts)
+
+
+def same_constant(a: Any, b: Any) -> bool:
+    """Are two constants one? As the equality of their keys; what has no hash is one with itself alone."""
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if type(a) in _BY_VALUE or isinstance(a, enum.Enum):
+        return bool(a == b)
+    try:
+        return constant_key(a) == constant_key(b)
+    except TypeError:
+        return False
+
+
+class ConstantKey:
+    """A constant as a part of a key: equal to what is one with it. Raises TypeError for what has no hash."""
+
+    __slots__ = ("key", "value")
+
+    def __init__(self, value: Any) -> None:
+        self.key, self.value = constant_key(value), value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ConstantKey) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        return repr(self.value)
 
 
 @record
@@ -17,7 +97,7 @@ class Op:
     """A leaf operation: a name and its static parameters. `exact`: on Python's integers, with a result that may need
     more bits than the device's have (`overflows.py`). `choice`: a `select_n` that stands for a branch, as
     Python's `max` does, or a read of one element of a list in memory, so that a row uses what it has chosen and nothing
-    else (`jax_compat.choosing`, `passes/analysis/unused.py`)."""
+    else (`jax_compat.choosing`, `passes/analysis/liveness.py`)."""
 
     name: str
     params: tuple[tuple[str, Any], ...] = ()
@@ -166,7 +246,7 @@ OWN: dict[str, OwnOp] = {
         "that fail, here or behind it, have no derivative",
         host=False,
     ),
-    # a derivative inside the function, of what it computes (`passes/control/inner_gradients.py`)
+    # a derivative inside the function, of what it computes (`passes/control/masks.py`)
     "seed": OwnOp("seed(x): the same number or array, which a derivative is taken by", host=False),
     "gradient": OwnOp(
         "gradient(y, x, ...): the derivatives of a number by seeds, on the paths from them to it", host=False
@@ -184,7 +264,7 @@ OWN: dict[str, OwnOp] = {
 """`host=False` operations compute numbers: they run on the device too, through `ir/leaf.py`."""
 
 OF_CONTROL: dict[str, str] = {
-    "blocks": "blocks[program, base, depth, steps](x, ...): what a program of blocks gives (`ir/blocks.py`), and its "
+    "blocks": "blocks[program, base, depth, steps](x, ...): what a program of blocks gives (`ir/leaf.py`), and its "
     "status: 0, or `base` more than the program's own; at most `depth` entries of the stack, and `steps` blocks",
 }
 """Operations that stand for control which computed numbers decide: they are made by the compiler, and run on the device

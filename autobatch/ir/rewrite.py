@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any, assert_never
 
 from autobatch.ir import jax_compat
-from autobatch.ir.constants import same_constant
 from autobatch.ir.core import (
     Apply,
     Call,
@@ -21,13 +20,14 @@ from autobatch.ir.core import (
     Module,
     Operand,
     Region,
+    Type,
     Value,
     While,
     operands,
     regions,
     walk,
 )
-from autobatch.ir.types import Type
+from autobatch.ir.ops import same_constant
 
 
 class Fresh:

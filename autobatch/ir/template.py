@@ -12,7 +12,7 @@ from typing import Any, assert_never
 
 import numpy as np
 
-from autobatch.ir.types import Type
+from autobatch.ir.core import Type
 
 
 @dataclass(frozen=True, slots=True)

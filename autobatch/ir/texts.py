@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from autobatch.ir.types import BOOL, INT, Tag, Type
+from autobatch.ir.core import BOOL, INT, Tag, Type
 
 _STR = Tag("str")
 

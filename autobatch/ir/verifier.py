@@ -13,34 +13,461 @@ their type; operands and results of operations, regions and calls agree; nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from typing import NoReturn, assert_never
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, NoReturn, assert_never
 
+import jax
 import numpy as np
 
 from autobatch.errors import Error
-from autobatch.ir import jax_compat
+from autobatch.ir import jax_compat, leaf, texts
 from autobatch.ir.core import (
+    BOOL,
+    INT,
+    MADE,
+    STR,
     Apply,
+    Array,
+    BuiltObject,
     Call,
     For,
     Function,
     If,
     Instruction,
+    List,
     Literal,
     Map,
     Module,
     Operand,
+    Ref,
     Region,
+    Tag,
+    Type,
     Value,
     While,
     operands,
 )
+from autobatch.ir.leaf import BlockProgram, problems
+from autobatch.ir.ops import OWN, Op
 from autobatch.ir.printer import Marked, Note, print_function, print_type
-from autobatch.ir.stages import EXAMPLE, MASKED, RuleError, Stage
-from autobatch.ir.types import BOOL, INT, Array, BuiltObject, List, Ref, Tag, Type
 from autobatch.source import NOWHERE
+
+# ---- stages
+#
+# What a module may hold at each stage of the pipeline: an executable specification, one row a stage.
+#
+# A `Stage` lists its instructions and the type rules of its own operations; JAX primitives are typed by JAX itself
+# (abstract evaluation). `ir/verifier.py` applies a stage to a module.
+
+
+Scalar = bool | int | float | complex | None
+
+
+class RuleError(Exception):
+    """Operands, params or results that an operation does not take; the message says what it takes."""
+
+
+# ---- kinds of operands
+
+
+def _is_int(type: Type) -> bool:
+    return isinstance(type, Array) and type.is_scalar and type.is_integer
+
+
+KINDS: Mapping[str, Callable[[Type], bool]] = {
+    "a reference": lambda t: isinstance(t, Ref),
+    "a list": lambda t: isinstance(t, List),
+    "a reference or list": lambda t: isinstance(t, Ref | List),
+    "a reference, list or made object": lambda t: isinstance(t, Ref | List | BuiltObject),
+    "a list of ints": lambda t: t == List(INT),
+    "code points or an int": lambda t: t == List(INT) or (isinstance(t, Array) and t.is_scalar and t.is_integer),
+    "a tag": lambda t: isinstance(t, Tag),
+    "an int": _is_int,
+    "a bool": lambda t: t == BOOL,
+    "an array": lambda t: isinstance(t, Array),
+    "a value": lambda t: True,
+}
+"""By the words that an error uses for them."""
+
+
+@dataclass(frozen=True)
+class TypeRule:
+    """The type rule of an operation of our own: the kinds of its operands (the last may repeat), the types of its
+    results, its params, those it may have besides, and what must hold between them."""
+
+    operands: tuple[str, ...]
+    results: Callable[[Apply], tuple[Type, ...]]
+    params: frozenset[str] = frozenset()
+    repeat: bool = False
+    optional: frozenset[str] = frozenset()
+
+    def check(self, apply: Apply) -> None:
+        """Raises RuleError."""
+        params = frozenset(name for name, _ in apply.op.params)
+        if params - self.optional != self.params:
+            raise RuleError(f"{apply.op.name} has the params {_words(self.params)}, not {_words(params)}")
+        self._check_operands(apply)
+        wanted, found = self.results(apply), tuple(r.type for r in apply.results)
+        if wanted != found:
+            raise RuleError(f"{apply.op.name} gives {_words(wanted)}, not {_words(found)}")
+
+    def _check_operands(self, apply: Apply) -> None:
+        kinds, count = self.operands, len(apply.operands)
+        if self.repeat:
+            *fixed, last = kinds
+            kinds = (*fixed, *[last] * (count - len(fixed)))
+        if len(kinds) != count:
+            raise RuleError(f"{apply.op.name} takes {len(kinds)} operands, not {count}")
+        for position, (kind, operand) in enumerate(zip(kinds, apply.operands, strict=True), 1):
+            if not KINDS[kind](operand.type):
+                raise RuleError(f"operand {position} of {apply.op.name} is {kind}, not {operand.type}")
+
+
+def _words(items: Sequence[Any] | frozenset[str]) -> str:
+    names = sorted(map(str, items)) if isinstance(items, frozenset) else [str(i) for i in items]
+    return f"({', '.join(names)})"
+
+
+# ---- results
+
+
+def _always(*types: Type) -> Callable[[Apply], tuple[Type, ...]]:
+    return lambda apply: types
+
+
+def _one_of(name: str) -> Callable[[Apply], tuple[Type, ...]]:
+    """One result, of that kind: its type is stored data, not decided by the operands."""
+
+    def results(apply: Apply) -> tuple[Type, ...]:
+        if len(apply.results) != 1 or not KINDS[name](apply.results[0].type):
+            raise RuleError(f"{apply.op.name} gives {name}, not {_words([r.type for r in apply.results])}")
+        return (apply.results[0].type,)
+
+    return results
+
+
+def _text(apply: Apply) -> tuple[Type, ...]:
+    if any(not (isinstance(x.type, Tag) or (isinstance(x.type, Array) and x.type.is_scalar)) for x in apply.operands):
+        raise RuleError(f"{apply.op.name} takes strings and ints")
+    return (texts.FUNCTIONS[apply.op["function"]][1],)
+
+
+def _element(apply: Apply) -> tuple[Type, ...]:
+    listed = apply.operands[0].type
+    assert isinstance(listed, List)
+    return (listed.elem,)
+
+
+def _packed(apply: Apply) -> tuple[Type, ...]:
+    elems = {x.type for x in apply.operands}
+    if len(elems) > 1:
+        raise RuleError(f"the elements of a list have one type, not {_words(frozenset(map(str, elems)))}")
+    if elems:
+        return (List(elems.pop()),)
+    _one_of("a list")(apply)
+    return (List(apply.results[0].type.elem),) if isinstance(apply.results[0].type, List) else ()
+
+
+def _flat(apply: Apply) -> tuple[Type, ...]:
+    type = apply.operands[0].type
+    if not isinstance(type, List) or not isinstance(type.elem, List):
+        raise RuleError(f"{type} is no list of lists")
+    return (List(type.elem.elem),)
+
+
+def _found(apply: Apply) -> tuple[Type, ...]:
+    types = [x.type for x in apply.operands]
+    lists, elements = types[: len(types) // 2], types[len(types) // 2 :]
+    if not types or len(lists) != len(elements):
+        raise RuleError("find takes as many lists as parts of an element")
+    for items, element in zip(lists, elements, strict=True):
+        if not isinstance(items, List) or items.elem != element:
+            raise RuleError(f"a {element} is no element of {items}")
+    return (INT,)
+
+
+def _spelt(apply: Apply) -> tuple[Type, ...]:
+    match apply.op["function"]:
+        case "packed":
+            return (Array("int32", (apply.op["room"] + 1,)),)
+        case "__eq__" | "fits_int":
+            return (BOOL,)
+        case name:
+            found = STR if name == "centred" else texts.FUNCTIONS[name][1]
+            return (List(INT) if found == STR else found,)
+
+
+def _put(apply: Apply) -> tuple[Type, ...]:
+    items, _, element = (x.type for x in apply.operands)
+    if not isinstance(items, List) or items.elem != element:
+        raise RuleError(f"a {element} is no element of {items}")
+    return (List(element),)
+
+
+def _tags(apply: Apply) -> tuple[Type, ...]:
+    a, b = (x.type for x in apply.operands)
+    if a != b:
+        raise RuleError(f"tags of two vocabularies are never equal: {a} and {b}")
+    return (BOOL,)
+
+
+def _references(apply: Apply) -> tuple[Type, ...]:
+    a, b = (x.type for x in apply.operands)
+    if isinstance(a, Ref) != isinstance(b, Ref):
+        raise RuleError(f"an object is never a list: {a} and {b}")
+    return (BOOL,)
+
+
+def _reduced(apply: Apply) -> tuple[Type, ...]:
+    (elem,), kind = _element(apply), apply.op["kind"]
+    if kind not in ("sum", "prod", "max", "min", "any", "all"):
+        raise RuleError(f"there is no reduction {kind!r}")
+    if not isinstance(elem, Array):
+        raise RuleError(f"only numbers are reduced, not {elem}")
+    if kind in ("any", "all"):
+        return (BOOL,)
+    return (INT,) if elem == BOOL and kind in ("sum", "prod") else (elem,)
+
+
+def _padded(apply: Apply) -> tuple[Type, ...]:
+    (elem,) = _element(apply)
+    if not isinstance(elem, Array):
+        raise RuleError(f"only arrays are padded, not {elem}")
+    return (Array(str(jax_compat.device_dtype(elem)), (apply.op["room"], *elem.shape)),)
+
+
+def _stacked(apply: Apply) -> tuple[Type, ...]:
+    (elem,) = _element(apply)
+    (result,) = _one_of("an array")(apply)
+    assert isinstance(result, Array)
+    if not isinstance(elem, Array):
+        raise RuleError(f"only arrays are stacked, not {elem}")
+    if not result.shape:
+        raise RuleError("stack gives an array with a leading axis")
+    return (Array(elem.dtype, (result.shape[0], *elem.shape)),)
+
+
+def _numeric(apply: Apply) -> tuple[Type, ...]:
+    types = [x.type for x in apply.operands]
+    try:
+        return (leaf.result_type(apply.op, [t for t in types if isinstance(t, Array)], literals(apply)),)
+    except (TypeError, ValueError) as error:
+        raise RuleError(f"{apply.op.name}: {_first_line(error)}") from error
+
+
+def literals(apply: Apply) -> list[Scalar]:
+    """For each operand the Python scalar that it is, or None."""
+    held: list[Scalar] = []
+    for x in apply.operands:
+        scalar = x.value if isinstance(x, Literal) and x.constant < 0 else None
+        held.append(None if isinstance(scalar, str) else scalar)
+    return held
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]
+
+
+def _masked(apply: Apply) -> tuple[Type, ...]:
+    wanted, found = [a.type for a in apply.op["region"].args], [x.type for x in apply.operands]
+    if wanted != found:
+        raise RuleError(f"the region of masked takes {_words(wanted)}, not {_words(found)}")
+    return tuple(x.type for x in apply.op["region"].results)
+
+
+def _row(apply: Apply) -> tuple[Type, ...]:
+    column = apply.operands[0].type
+    if not isinstance(column, Array) or not column.shape:
+        raise RuleError(f"{column} is no array with rows")
+    return (replace(column, shape=column.shape[1:]),)
+
+
+def _like_seeds(apply: Apply) -> tuple[Type, ...]:
+    return tuple(_derivative(x.type) for x in apply.operands[1:])
+
+
+def _gradients(apply: Apply) -> tuple[Type, ...]:
+    region, wrt = apply.op["region"], apply.op["wrt"]
+    wanted, found = [a.type for a in region.args], [x.type for x in apply.operands]
+    if wanted != found:
+        raise RuleError(f"the region of gradient_of takes {_words(wanted)}, not {_words(found)}")
+    if len(region.results) != 1 or not _is_number(region.results[0].type):
+        raise RuleError("the region of gradient_of yields one number")
+    return tuple(_derivative(region.args[k].type) for k in wrt)
+
+
+def _is_number(type: Type) -> bool:
+    return isinstance(type, Array) and type.is_scalar and type.dtype.startswith("float")
+
+
+def _derivative(type: Type) -> Array:
+    assert isinstance(type, Array)
+    return jax_compat.cotangent_type(type)
+
+
+_PAIR = TypeRule(("an array", "an array"), _numeric)
+
+OWN_RULES: Mapping[str, TypeRule] = {
+    "load": TypeRule(("a reference",), _one_of("a value"), frozenset({"field"})),
+    "load_is_none": TypeRule(("a reference",), _always(BOOL), frozenset({"field", "type"})),
+    "is_none": TypeRule(("a reference or list",), _always(BOOL)),
+    "none": TypeRule((), _one_of("a reference, list or made object")),
+    "make": TypeRule(("a value",), _always(MADE), frozenset({"of"}), repeat=True),
+    "adopt": TypeRule(("a reference",), _always(MADE)),
+    "is_class": TypeRule(("a reference",), _always(BOOL), frozenset({"names"})),
+    "same": TypeRule(("a reference or list", "a reference or list"), _references),
+    "length": TypeRule(("a list",), _always(INT)),
+    "item": TypeRule(("a list", "an int"), _element, optional=frozenset({"there"})),
+    "row": TypeRule(("a reference or list",), _always(INT)),
+    "row_of": TypeRule(("an int",), _one_of("a reference or list")),
+    "rows_of": TypeRule(("a reference or list",), _always(INT), frozenset({"space"}), repeat=True),
+    "row_at": TypeRule(
+        ("an int", "a reference or list"), _one_of("a reference or list"), frozenset({"space"}), repeat=True
+    ),
+    "first": TypeRule(("a list",), _always(INT)),
+    "pack_list": TypeRule(("a value",), _packed, repeat=True),
+    "flatten": TypeRule(("a list",), _flat),
+    "sort_order": TypeRule(("a list",), _always(List(INT)), frozenset({"reverse"}), repeat=True),
+    "find": TypeRule(("a list", "a value"), _found, repeat=True),
+    "put": TypeRule(("a list", "an int", "a value"), _put),
+    "tag": TypeRule((), _one_of("a tag"), frozenset({"value"})),
+    "tag_equal": TypeRule(("a tag", "a tag"), _tags),
+    "tag_index": TypeRule(("a tag",), _always(INT), frozenset({"keys"})),
+    "word": TypeRule(("a tag",), _always(INT)),
+    "word_of": TypeRule(("an int",), _one_of("a tag")),
+    "text": TypeRule(("a value",), _text, frozenset({"function", "args"}), repeat=True),
+    "spelt": TypeRule(
+        ("code points or an int",), _spelt, frozenset({"function"}), repeat=True, optional=frozenset({"room"})
+    ),
+    "check": TypeRule(("a bool", "a value"), _always(), frozenset({"kind", "message"}), repeat=True),
+    "bounds": TypeRule(("an array",), _always(), frozenset({"axis", "size"})),
+    "undefined": TypeRule((), lambda apply: (apply.op["type"],), frozenset({"type"})),
+    "reduce": TypeRule(("a list",), _reduced, frozenset({"kind"}), optional=frozenset({"ties"})),
+    "padded": TypeRule(("a list",), _padded, frozenset({"room"})),
+    "stack": TypeRule(("a list",), _stacked),
+    "take_row": TypeRule(("an array", "an int"), _row),
+    "floordiv": _PAIR,
+    "mod": _PAIR,
+    "truediv": _PAIR,
+    "pow": _PAIR,
+    "round": TypeRule(("an array",), _numeric, frozenset({"ndigits"})),
+    "int": TypeRule(("an array",), _numeric),
+    "masked": TypeRule(
+        ("an array",), _masked, frozenset({"region", "sites"}), repeat=True, optional=frozenset({"cut", "refill"})
+    ),
+    "seed": TypeRule(("an array",), lambda apply: (apply.operands[0].type,)),
+    "unknown": TypeRule(("an array",), lambda apply: (apply.operands[0].type,)),
+    "gradient": TypeRule(("an array", "an array"), _like_seeds, repeat=True),
+    "gradient_of": TypeRule(("an array",), _gradients, frozenset({"region", "wrt"}), repeat=True),
+    "within": TypeRule(("an int",), lambda apply: (apply.operands[0].type,), frozenset({"site", "states", "turns"})),
+}
+"""One row for each operation of our own."""
+
+
+# ---- JAX primitives
+
+
+def check_primitive(apply: Apply) -> None:
+    """Raises RuleError where JAX's abstract evaluation gives other types than the results have, or refuses."""
+    for position, operand in enumerate(apply.operands, 1):
+        if not isinstance(operand.type, Array):
+            raise RuleError(f"operand {position} of {apply.op.name} is an array, not {operand.type}")
+    types = tuple(x.type for x in apply.operands if isinstance(x.type, Array))
+    wanted = _abstract(apply.op, types, tuple(literals(apply)), apply.results)
+    found = tuple(r.type for r in apply.results)
+    if tuple(map(_strong_bool, wanted)) != tuple(map(_strong_bool, found)):
+        raise RuleError(f"{apply.op.name} gives {_words(wanted)}, not {_words(found)}")
+
+
+def _strong_bool(type: Type) -> Type:
+    """JAX has weak bools (comparisons of Python numbers), the IR has one."""
+    return Array("bool", type.shape) if isinstance(type, Array) and type.is_bool else type
+
+
+def _abstract(op: Op, types: tuple[Array, ...], held: tuple[Scalar, ...], results: Sequence[Any]) -> tuple[Type, ...]:
+    key = (
+        op,
+        types,
+        tuple((type(h), h) for h in held),
+        tuple(r.type for r in results),
+        jax.config.read("jax_enable_x64"),
+    )
+    try:
+        hash(key)
+    except TypeError:  # params that cannot be hashed, such as NumPy arrays
+        return _evaluate(*key[:4])
+    return _evaluate_once(*key)
+
+
+@cache
+def _evaluate_once(op: Op, types: Any, held: Any, results: Any, x64: bool) -> tuple[Type, ...]:
+    return _evaluate(op, types, held, results)
+
+
+def _evaluate(
+    op: Op, types: tuple[Array, ...], held: tuple[tuple[Any, Scalar], ...], results: tuple[Array, ...]
+) -> tuple[Type, ...]:
+    scalars = [None if h is None else jax_compat.literal(h, t) for (_, h), t in zip(held, types, strict=True)]
+
+    def apply(*values: Any) -> Sequence[Any]:
+        rest = iter(values)
+        return leaf.evaluate(op, results, *(next(rest) if s is None else s for s in scalars))
+
+    avals = [jax_compat.aval_of(t) for t, s in zip(types, scalars, strict=True) if s is None]
+    try:
+        return tuple(jax_compat.type_of(out) for out in jax.eval_shape(apply, *avals))
+    except (TypeError, ValueError) as error:
+        raise RuleError(f"{op.name}: {_first_line(error)}") from error
+
+
+def _check_blocks(apply: Apply) -> None:
+    """Raises RuleError where operands or results are not those of the program."""
+    program: BlockProgram = apply.op["program"]
+    wanted = [x.type for x in (*program.parameters, *program.captured)]
+    found = [x.type for x in apply.operands]
+    if not all(isinstance(t, Array) for t in found) or len(found) != len(wanted):
+        raise RuleError(f"the program {program.name} takes {_words(wanted)}, not {_words(found)}")
+    if program.types != tuple(r.type for r in apply.results):
+        raise RuleError(f"the program {program.name} gives {_words(program.types)}")
+    for words in problems(program):
+        raise RuleError(f"the program {program.name}: {words}")
+
+
+# ---- stages
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The form of a module between two passes."""
+
+    name: str
+    instructions: tuple[type, ...]
+    own: Mapping[str, TypeRule] = field(default_factory=lambda: OWN_RULES)
+
+    def check(self, apply: Apply) -> None:
+        """Type one leaf operation. Raises RuleError."""
+        if apply.op.is_jax:
+            check_primitive(apply)
+        elif apply.op.name == "blocks":
+            _check_blocks(apply)
+        elif apply.op.name not in OWN or apply.op.name not in self.own:
+            raise RuleError(f"there is no operation {apply.op.name!r} at the stage {self.name!r}")
+        else:
+            self.own[apply.op.name].check(apply)
+
+
+EXAMPLE = Stage("example", (Apply, If, For, While, Map, Call))
+"""What the front end makes, and the passes over the per-example IR keep."""
+
+FUNCTIONS = Stage("functions", (Apply, If, Map, Call))
+"""Every loop has become a function that calls itself (`passes/control/uniform_loops.py`)."""
+
+MASKED = (Apply, If, For, While)
+"""What the region of the operation `masked` may hold."""
+
+STAGES: Mapping[str, Stage] = {stage.name: stage for stage in (EXAMPLE, FUNCTIONS)}
 
 
 class VerifierError(Error):

@@ -11,28 +11,323 @@ callee's activation until the end, when slots are followed to what they hold; `m
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autobatch.data.columns import Columns, Ints
+from autobatch.data.schema import Store
 from autobatch.data.scopes import DEPTH, SHIFT, TURN, FunctionActivations, GrowingArray, RowsOfRegion, join, merge
-from autobatch.data.spec import CountedSpec, PlanSpec, RegionSpec, TableSpec
-from autobatch.errors import Failure
-from autobatch.ir.core import Apply, Call, For, Function, If, Literal, Map, Operand, Region, Value, While
+from autobatch.data.spec import CountedSpec, HostLimits, PlanSpec, RegionSpec, TableSpec
+from autobatch.errors import Failure, PlanError
+from autobatch.ir.core import (
+    Apply,
+    Array,
+    Call,
+    For,
+    Function,
+    If,
+    List,
+    Literal,
+    Map,
+    Module,
+    Operand,
+    Ref,
+    Region,
+    Tag,
+    Value,
+    While,
+    walk,
+)
 from autobatch.ir.jax_compat import device_dtype
-from autobatch.ir.types import Array, List, Ref
-from autobatch.planning.endless import EndlessWatch, place_of
-from autobatch.planning.foreseen import Foreseen, Pointers, UnforeseenError
-from autobatch.planning.made_lists import MadeLists, Resolver
-from autobatch.planning.outgoing import Activations, Outgoing
-from autobatch.planning.scalar import as_column
+from autobatch.options import Options
+from autobatch.planning.made_lists import Activations, MadeLists, Outgoing, Resolver
+from autobatch.planning.scalar import FailedError, ScalarProgram, TooManyCallsError, as_column
 from autobatch.planning.structure_ops import StructuralResults, StructureOps
-from autobatch.source import Span
+from autobatch.source import NOWHERE, Span
+
+# ---- endless
+#
+# Programs that never end on the host: found before memory is full, and named with their example and line.
+#
+# Inspection runs all examples together, turn by turn: that takes long for one of many turns, and much memory for a
+# recursion that calls itself twice a time (`f(n + 1, m) + f(n, m + 1)`), which has many activations long before it is
+# deep. So an example that has gone far is run alone, depth first, for so many calls that one which never ends is too
+# deep by then (`HostLimits`); what it fails with is what it is reported with.
+
+
+# ---- failures
+#
+# Which failure of an example comes first: the example alone, in program order.
+
+
+MOST_CALLS = 2_000_000
+"""So many calls are run to describe failures in program order: seconds. What examples that never end fail with behind
+them is what inspection has found, at the place where it has found it."""
+
+
+def first_failures(
+    spec: PlanSpec,
+    columns: Columns,
+    roots: Sequence[Any],
+    examples: Iterable[int],
+    of_device: Mapping[int, Failure] = MappingProxyType({}),
+) -> list[Failure]:
+    """The first failure of each of the examples, as Python would raise it. `of_device`: what examples fail with that
+    Python could run, because the device cannot hold their numbers, or that never end."""
+    program = ScalarProgram(spec.failing, columns, spec.numbers, spec.limits)
+    name = spec.failing.functions[0].name
+    found = []
+    for example in examples:
+        if program.calls > MOST_CALLS and example in of_device:
+            found.append(of_device[example])
+            continue
+        args = arguments_of(spec, columns, roots, example)
+        found.append(program.first_failure(name, args, example, of_device.get(example)))
+    return found
+
+
+def arguments_of(spec: PlanSpec, columns: Columns, roots: Sequence[Any], example: int) -> tuple[Any, ...]:
+    """What the entry of the slice with all that can fail takes, for one example."""
+    entry, whole = spec.failing.functions[0], spec.module.functions[0].region.args
+    args = []
+    for k in (whole.index(a) for a in entry.region.args):
+        value = roots[k][example]
+        type = whole[k].type
+        if isinstance(type, Tag):
+            value = columns.vocabularies[type.vocabulary][value]
+        args.append(value.item() if getattr(value, "ndim", None) == 0 else value)
+    return tuple(args)
+
+
+def place_of(module: Module, value: Operand) -> Span:
+    """Where a value is computed."""
+    for function in module.functions:
+        if value in function.region.args:
+            return function.span
+        for instruction in walk(function.region):
+            if value in instruction.results:
+                return instruction.span
+    return NOWHERE
+
+
+HOPELESS = "examples that go as far were not run to their end, because each takes seconds"
+"""What is said of the others where several examples never end."""
+
+ROW_BYTES = 400
+"""What an activation takes in inspection, and in the plan: its arguments, which are interned, and its tables."""
+
+FEW = 10_000
+"""Activations that any machine holds."""
+
+LONG, WIDE = 4_096, 1_000_000
+"""An example with more turns of a loop, or calls that wait, is run alone, and one with more activations; then with four
+times as many, and so on."""
+
+AT_ONCE = 4
+"""So many examples at most are run alone each time."""
+
+
+def host_limits(options: Options, max_rows: int | None, data: Columns, memory: int) -> HostLimits:
+    """How far the host goes for these examples, with `memory` bytes for arrays, of which plans may take half."""
+    entries = sum(len(column) for column in data.arrays.values())
+    ahead = options.max_host_turns + entries
+    rows = options.max_rows if max_rows is None else max_rows
+    because = f"ab.options(max_rows=...) is {rows:,}"
+    fitting = max(memory // 2 // ROW_BYTES, FEW)
+    if fitting < rows:
+        rows = fitting
+        because = f"half of the memory of {memory / 1e9:.1f} GB would not hold them"
+    return HostLimits(options.max_iterations, min(options.max_iterations, ahead), ahead, rows, because)
+
+
+class EndlessWatch:
+    """What is known of examples that may never end. `failures`: of those that do not, run alone. Unless `patient`,
+    several of them are enough."""
+
+    def __init__(self, spec: PlanSpec, columns: Columns, roots: Sequence[Any], patient: bool) -> None:
+        self.spec, self.columns, self.roots, self.patient = spec, columns, roots, patient
+        self.wide, self.long = WIDE, LONG
+        self.ends: set[int] = set()
+        self.failures: dict[int, Failure] = {}
+
+    @property
+    def hopeless(self) -> bool:
+        """Do several examples never end, so that nobody wants to hear of the others?"""
+        return not self.patient and len(self.failures) >= AT_ONCE
+
+    def grown(self, kind: FunctionActivations, call: Span, fail: Callable[[Ints], None]) -> None:
+        """More activations of `kind` wait, because of `call`. Raises PlanError where they are too many."""
+        if kind.count > self.spec.limits.rows:
+            raise self.too_many(kind, call)
+        if kind.count > self.wide:
+            self.wide *= 4
+            self.look_into([most_of(kind)[0]], fail)
+
+    def gone(self, steps: Ints, example: Ints, fail: Callable[[Ints], None]) -> None:
+        """So many turns, or calls that wait, lie behind activations of these examples."""
+        if int(steps.max(initial=0)) > self.long:
+            far = example[steps > self.long]
+            self.long *= 4
+            self.look_into(np.unique(far).tolist(), fail)
+
+    def look_into(self, examples: Sequence[int], fail: Callable[[Ints], None]) -> None:
+        """Run examples alone, up to the first one that ends; not many, where all of them never end."""
+        new = [e for e in examples if e not in self.ends and e not in self.failures]
+        for example in new[:AT_ONCE]:
+            failure = self.run(example)
+            if failure is None:
+                self.ends.add(example)
+                return
+            self.failures[example] = failure
+            fail(np.array([example]))
+
+    def run(self, example: int) -> Failure | None:
+        """What the example fails with, within so many calls that a recursion that never ends is too deep."""
+        limits = replace(self.spec.limits, rows=4 * self.spec.limits.depth)
+        program = ScalarProgram(self.spec.failing, self.columns, self.spec.numbers, limits)
+        args = arguments_of(self.spec, self.columns, self.roots, example)
+        try:
+            program.call(self.spec.failing.functions[0].name, args)
+        except TooManyCallsError:
+            return None
+        except FailedError as error:
+            return error.failure(example)
+        return None
+
+    def too_many(self, kind: FunctionActivations, call: Span) -> PlanError:
+        """The error for a batch with more activations than the limit: whose they are, and where they are called."""
+        limits = self.spec.limits
+        example, count = most_of(kind)
+        text = (
+            f"{kind.function.name} has more than {limits.rows:,} activations in this batch, and {limits.because}; "
+            f"example {example} has most of those that wait, {count:,}, called at {call}; raise "
+            "ab.options(max_rows=...) if it is meant to be so large, else look for a recursion that never ends there"
+        )
+        return PlanError("\n".join(filter(None, (text, call.excerpt()))))
+
+
+def most_of(kind: FunctionActivations) -> tuple[int, int]:
+    """The example with most of the activations that wait, and how many these are."""
+    counts = np.bincount(np.concatenate([example for example, *_ in kind.pending]))
+    return int(counts.argmax()), int(counts.max())
+
+
+# ---- foreseen
+#
+# Activations that the examples foretell: a class may say which functions are called on its objects.
+#
+#     class Compound1: __autobatch_calls__ = {"": ("compound1",), "a1_0": ("value1_0",)}
+#
+# `compound1` is called on every object of the class, `value1_0` on what their field `a1_0` holds. Inspection expands
+# all of these at once: it takes as many rounds as functions call one another, in place of as many as the data is deep.
+# And it checks what it was told: where a call leads to an activation that was not foreseen, or no call to one that was,
+# all is inspected again without.
+
+
+CALLS = "__autobatch_calls__"
+"""The attribute of a class: the functions that are called on its objects (""), and on what a field of theirs holds."""
+
+
+Pointers = Sequence[Ints | int]
+"""The arguments of a call that are no structure; an integer is the pointer of all rows."""
+
+
+class UnforeseenError(Exception):
+    """What was foretold is not so."""
+
+
+@dataclass
+class ForeseenActivations:
+    """The activations of one function: `number[row]` of a store is the activation, -1 where none was foreseen.
+    `pointers`: what all of them have as their other arguments. `reached`: those that some call leads to."""
+
+    number: Ints
+    pointers: tuple[int, ...]
+    reached: np.ndarray[tuple[int], np.dtype[np.bool_]]
+
+    def of(self, rows: Ints, pointers: Pointers) -> Ints:
+        """The activations that a call leads to."""
+        found = self.number[rows]
+        if found.min(initial=0) < 0 or not all(map(_is_always, pointers, self.pointers)):
+            raise UnforeseenError
+        self.reached[found] = True
+        return found
+
+
+def _is_always(pointer: Ints | int, wanted: int) -> bool:
+    return pointer == wanted if isinstance(pointer, int) else not (pointer != wanted).any()
+
+
+class Foreseen:
+    """What the classes of some examples foretell. `examples`: those that are inspected."""
+
+    def __init__(self, columns: Columns, examples: Ints) -> None:
+        self.columns, self.examples = columns, examples
+        self.told = _told(columns)
+        self.rows: dict[str, ForeseenActivations] = {}
+
+    def first(self, kind: FunctionActivations, given: Pointers) -> tuple[Ints, Ints, dict[Operand, int]] | None:
+        """The rows that a function is called on, their examples, and its other arguments, at its first call; None where
+        nothing is told."""
+        args = kind.function.region.args
+        if len(kind.host_args) != 1 or kind.function.waits:
+            return None
+        type = args[kind.host_args[0]].type
+        if not isinstance(type, Ref):
+            return None
+        name = kind.function.name.partition(".")[0]
+        parts = [p for store, p in self.told.get(name, ()) if store == type.store]
+        pointers = [p if isinstance(p, int) else int(p[0]) for p in given]
+        if not parts or not all(map(_is_always, given, pointers)):
+            return None
+        starts = self.columns.starts[type.store]
+        number = np.full(int(starts[-1]), -1)
+        for part in parts:
+            number[part] = 0
+        if len(self.examples) < self.columns.count:
+            left_out = np.ones(self.columns.count, bool)
+            left_out[self.examples] = False
+            number[np.repeat(left_out, np.diff(starts))] = -1
+        rows = np.flatnonzero(number == 0)
+        number[rows] = np.arange(len(rows))
+        self.rows[kind.function.name] = ForeseenActivations(number, tuple(pointers), np.zeros(len(rows), np.bool_))
+        examples = np.searchsorted(starts, rows, side="right") - 1
+        return rows, examples, {args[k]: p for k, p in zip(kind.pointer_args, pointers, strict=True)}
+
+    def check(self) -> None:
+        """Raise UnforeseenError unless calls lead to all that was foreseen."""
+        if not all(r.reached.all() for r in self.rows.values()):
+            raise UnforeseenError
+
+
+def _told(columns: Columns) -> dict[str, list[tuple[str, Ints]]]:
+    """By the name of a function: the stores whose rows it is called on, with these rows."""
+    found: dict[str, list[tuple[str, Ints]]] = {}
+    for store in columns.schema.stores:
+        for k, calls in _classes(store):
+            mine = np.flatnonzero(columns.arrays[f"{store.name}.#tag"] == k)
+            for name in calls.get("", ()):
+                found.setdefault(name, []).append((store.name, mine))
+            for field in store.fields:
+                if k in field.classes and isinstance(field.type, Ref) and field.name in calls:
+                    held = columns.arrays[field.column][mine].astype(np.int64)
+                    for name in calls[field.name]:
+                        found.setdefault(name, []).append((field.type.store, held[held >= 0]))
+    return found
+
+
+def _classes(store: Store) -> Iterator[tuple[int, Mapping[str, tuple[str, ...]]]]:
+    for k, c in enumerate(store.classes):
+        calls = None if c.cls is None else vars(c.cls).get(CALLS)
+        if calls is not None:
+            yield k, calls
+
 
 # ---- turns
 #

@@ -11,14 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobatch.data.columns import Columns, Ints, offsets_of
-from autobatch.data.returned import MADE_STORE, owners, relative, store_of
 from autobatch.data.scopes import ROW, SHIFT
-from autobatch.data.spec import PlanSpec, TableSpec
-from autobatch.data.tables import Edge, LoopRequest, TableRequest
-from autobatch.planning.equal_rows import longest_paths, stable_order
-from autobatch.planning.numbering import NumberingTables, number_rows
-from autobatch.planning.outgoing import Activations
-from autobatch.planning.paths import add_paths
+from autobatch.data.spec import (
+    MADE_STORE,
+    Edge,
+    LoopRequest,
+    PlanSpec,
+    TableRequest,
+    TableSpec,
+    owners,
+    relative,
+    store_of,
+)
+from autobatch.planning.made_lists import Activations
+from autobatch.planning.numbering import NumberingTables, add_paths, longest_paths, number_rows, stable_order
 from autobatch.planning.plan import DataPlan
 
 Values = NDArray[Any]

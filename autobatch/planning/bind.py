@@ -18,12 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobatch.data.columns import Ints, offsets_of
-from autobatch.data.tables import UNIFORM, LoopRequest, Signature, window_widths
-from autobatch.planning.binding import Binding, Folded, Gathered, Pointers
-from autobatch.planning.equal_rows import distinct_rows, inverse, stable_order
-from autobatch.planning.own_arrays import own_arrays
-from autobatch.planning.plan import DataPlan, counts_of_lists
-from autobatch.planning.size_classes import STEP, SizeClass, Usual, windows
+from autobatch.data.spec import UNIFORM, LoopRequest, Signature, window_widths
+from autobatch.planning.binding import Binding, Folded, Gathered, Pointers, own_arrays
+from autobatch.planning.numbering import distinct_rows, inverse, stable_order
+from autobatch.planning.plan import STEP, DataPlan, SizeClass, Usual, counts_of_lists, windows
 from autobatch.planning.stepped import StepMachine, SteppedBinder
 
 Values = NDArray[Any]

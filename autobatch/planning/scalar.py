@@ -22,32 +22,34 @@ from typing import Any, assert_never
 
 import numpy as np
 
-from autobatch.data.columns import Columns
-from autobatch.data.memory import list_of, place
-from autobatch.data.returned import is_list, joined
+from autobatch.data.columns import Columns, list_of, place
 from autobatch.data.schema import field_column
-from autobatch.data.spec import HostLimits, Number
+from autobatch.data.spec import HostLimits, Number, is_list, joined
 from autobatch.errors import Error, Failure
 from autobatch.ir import host_ops, texts
-from autobatch.ir.bounds import words
-from autobatch.ir.constants import constant_key
 from autobatch.ir.core import (
     Apply,
+    Array,
     Call,
     For,
     Function,
     If,
     Instruction,
+    List,
     Literal,
     Map,
     Module,
     Operand,
+    Ref,
     Region,
+    Tag,
+    Type,
     Value,
     While,
 )
-from autobatch.ir.host_primitives import host_dtype
-from autobatch.ir.types import Array, List, Ref, Tag, Type
+from autobatch.ir.host_ops import host_dtype
+from autobatch.ir.interpret import words
+from autobatch.ir.ops import constant_key
 from autobatch.source import NOWHERE, Span
 
 # ---- scalar ops

@@ -1,4 +1,4 @@
-"""Binding by steps: what `bind.py` does by NumPy, as steps for a machine (`steps.py`).
+"""Binding by steps: what `bind.py` does by NumPy, as steps for a machine (`exponentials.py`).
 
     opening     LENGTHS  CUT ...  DISTINCT ...  READ ...       how many rows each space has, which choose the size class
     rest        SORT  PLACE ...  GATHER ...  WINDOWS ...       all tables, for one signature
@@ -17,11 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobatch.data.columns import Ints
-from autobatch.data.tables import UNIFORM, Signature, window_widths
-from autobatch.planning.binding import Binding, Folded, Pointers
-from autobatch.planning.own_arrays import Values, own_arrays
-from autobatch.planning.plan import DataPlan, Share, counts_of_lists
-from autobatch.planning.size_classes import SizeClass, Usual, bits, numbers_of_windows
+from autobatch.data.spec import UNIFORM, Signature, window_widths
+from autobatch.planning.binding import Binding, Folded, Pointers, Values, own_arrays
+from autobatch.planning.plan import DataPlan, Share, SizeClass, Usual, bits, counts_of_lists, numbers_of_windows
 
 # ---- steps
 #
@@ -88,7 +86,7 @@ class StepOperation(enum.IntEnum):
     LEVELS = 15
     """to, start, room, level, rows, deepest: how many rows each level has, and where it ends among all."""
     WINDOWS = 16
-    """levels, table, widths, count, bits, words, room, firsts: the windows of levels (`windows.py`)."""
+    """levels, table, widths, count, bits, words, room, firsts: the windows of levels (`ops.py`)."""
     NUMBER = 17
     """start, register: the length of a register."""
 

@@ -13,14 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.data.columns import Columns, Ints
-from autobatch.data.memory import list_of
+from autobatch.data.columns import Columns, Ints, list_of
 from autobatch.data.schema import field_column
 from autobatch.data.spec import PlanSpec
 from autobatch.ir import host_ops, texts
-from autobatch.ir.bounds import outside
-from autobatch.ir.core import Apply, Call, Function, Map, Operand
-from autobatch.ir.types import BOOL, Array, List, Ref, Tag, Type
+from autobatch.ir.core import BOOL, Apply, Array, Call, Function, List, Map, Operand, Ref, Tag, Type
+from autobatch.ir.interpret import outside
 from autobatch.planning.scalar import FailedError, ScalarProgram, as_column, nothing, scalar_operation
 
 Values = NDArray[Any]

@@ -32,10 +32,9 @@ try:
 except ImportError as error:
     raise ImportError("autobatch.testing needs Hypothesis: pip install 'autobatch[testing]'") from error
 
-from autobatch.testing.compare import Difference, assert_same, differences
-from autobatch.testing.equivalence import NotEquivalent, check_equivalence
-from autobatch.testing.examples import examples_like
+from autobatch.testing.examples import Difference, assert_same, differences, examples_like
 from autobatch.testing.programs import Program, Tree, programs, trees
+from autobatch.testing.ways import NotEquivalent, check_equivalence
 
 __all__ = [
     "Difference",

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import enum
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import zlib
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -19,10 +23,235 @@ from autobatch.call.gradients import derivative_of, fit_examples
 from autobatch.call.results import unbatch
 from autobatch.errors import BatchError, ExampleError
 from autobatch.options import options
-from autobatch.testing import gradients
-from autobatch.testing.compare import Difference, default_tolerance, differences
-from autobatch.testing.gradients import Cotangents
-from autobatch.testing.numbers import floats, mapped, moved, roundings, slopes
+from autobatch.testing.examples import Difference, attributes, default_tolerance, differences
+
+# ---- numbers
+#
+# Floats wherever they stand in examples and results: in containers, and in the fields of objects.
+
+
+Place = str
+
+
+def is_float(value: Any) -> bool:
+    """Is it a Python float, or an array of floats?"""
+    return isinstance(value, float) or (hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.floating))
+
+
+def mapped(value: Any, fn: Callable[[Place, Any], Any]) -> Any:
+    """A copy with `fn(place, x)` in the place of every float `x`; an object that stands twice is one object again.
+
+    >>> mapped({"a": [1, 2.0], "b": 0.5}, lambda place, x: (place, 2 * x))
+    {'a': [1, ("['a'][1]", 4.0)], 'b': ("['b']", 1.0)}
+    """
+    return _Copy(fn).of(value, "")
+
+
+def floats(value: Any, wanted: Collection[Place] = ()) -> dict[Place, Any]:
+    """All floats by their places, an object that stands twice once, but for places that are wanted.
+
+    >>> row = [0.5]
+    >>> floats([row, row]), floats([row, row], ["[1][0]"])
+    ({'[0][0]': 0.5}, {'[0][0]': 0.5, '[1][0]': 0.5})
+    """
+    found: dict[Place, Any] = {}
+    _Copy(found.__setitem__, wanted).of(value, "")
+    return found
+
+
+class _Copy:
+    def __init__(self, fn: Callable[[Place, Any], Any], again: Collection[Place] = ()) -> None:
+        self.fn, self.again = fn, again
+        self.made: dict[int, tuple[Any, Any]] = {}
+
+    def of(self, value: Any, place: Place) -> Any:
+        if is_float(value):
+            return self.fn(place, value)
+        if _is_leaf(value):
+            return value
+        if id(value) in self.made and not any(p.startswith(place) for p in self.again):
+            return self.made[id(value)][0]
+        if isinstance(value, tuple):
+            names = (
+                [f".{n}" for n in value._fields] if hasattr(value, "_fields") else [f"[{k}]" for k in range(len(value))]
+            )
+            parts = [self.of(x, place + name) for name, x in zip(names, value, strict=True)]
+            return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+        twin = copy.copy(value)
+        self.made[id(value)] = twin, value  # the value too: its id stays its own
+        if isinstance(value, dict):
+            twin.update((k, self.of(x, f"{place}[{k!r}]")) for k, x in value.items())
+        elif isinstance(value, (list, deque)):
+            parts = [self.of(x, f"{place}[{k}]") for k, x in enumerate(value)]
+            twin.clear()
+            twin.extend(parts)
+        else:
+            for name, part in attributes(value).items():
+                object.__setattr__(twin, name, self.of(part, f"{place}.{name}"))
+        return twin
+
+
+def _is_leaf(value: Any) -> bool:
+    if value is None or isinstance(
+        value, (bool, int, complex, str, enum.Enum, np.ndarray, np.generic, jax.Array, type)
+    ):
+        return True
+    return callable(value) and not dataclasses.is_dataclass(value)  # functions; modules of parameters are dataclasses
+
+
+def moved(examples: Sequence[Any], directions: Sequence[dict[Place, Any]], step: float) -> list[Any]:
+    """The examples, each with its floats moved along a direction. What is shared between examples is apart."""
+
+    def along(direction: dict[Place, Any]) -> Callable[[Place, Any], Any]:
+        return lambda place, x: like(x, np.asarray(x) + step * direction[place])
+
+    return [mapped(x, along(d)) for x, d in zip(examples, directions, strict=True)]
+
+
+def roundings(value: Any, rng: np.random.Generator) -> Any:
+    """A random direction for a float or an array, in proportion to it. Numbers of few bits, such as 0.25, stay what
+    they are: a batch compares and adds them exactly, so that a difference there is never one of rounding.
+
+    >>> float(abs(roundings(0.25, np.random.default_rng(0))))
+    0.0
+    """
+    x = np.asarray(value, np.float64)
+    exact = ~np.isfinite(x) | (np.round(x * 1024) == x * 1024)
+    return np.where(exact, 0.0, x) * rng.uniform(-1, 1, x.shape)
+
+
+def like(value: Any, new: Any) -> Any:
+    """A number or array of the type of another."""
+    if isinstance(value, float):
+        return float(new)
+    made = np.asarray(new).astype(value.dtype)
+    return jnp.asarray(made) if isinstance(value, jax.Array) else made
+
+
+def weigh(result: Any) -> float:
+    """A number that depends on every float of a result, and not linearly."""
+    return float(sum(np.sum(x * (x + weight(place))) for place, x in _wide(result).items()))
+
+
+def slopes(result: Any) -> Any:
+    """The cotangent of `weigh`, in the structure of the result."""
+    return mapped(result, lambda place, x: like(x, 2 * np.asarray(x, np.float64) + weight(place)))
+
+
+def weight(place: Place) -> float:
+    """What a float at a place weighs by itself: nothing that two places have in common, so that no cotangents cancel.
+
+    >>> weight("[0]") == weight("[1]")
+    False
+    """
+    return 0.5 + zlib.crc32(place.encode()) % 9973 / 9973
+
+
+def _wide(result: Any) -> dict[Place, Any]:
+    return {place: np.asarray(x, np.float64) for place, x in floats(result).items()}
+
+
+# ---- gradients
+#
+# Derivatives of plain Python, which those of a batch are held against.
+#
+# Two oracles. `traced`: JAX differentiates the plain function, with tracers in the place of floats; exact, but what is
+# no operation of JAX (`math.sin(x)`, `float(x)`) has no derivative there, or fails. `slope`: a central difference along
+# one direction of all floats; takes any Python, needs 64 bits, and wants functions that are smooth where they are
+# called.
+
+
+STEP = 1e-6
+
+Run = Callable[[Any, Any], Any]
+"""`run(shared, example)`: the plain function for one example."""
+Cotangents = dict[Place, Any]
+"""A cotangent for each float of one result, by its place."""
+
+
+@dataclass(frozen=True)
+class Derivatives:
+    """By the floats of the shared arguments, summed over the examples, and by those of each example; by place."""
+
+    shared: dict[Place, Any]
+    examples: list[dict[Place, Any]]
+
+
+def traced(run: Run, shared: Any, examples: Sequence[Any], cotangents: Sequence[Cotangents | None]) -> Derivatives:
+    """The derivatives of the sum of all results, each float of which weighs its cotangent. None: the example failed."""
+    parameters = _arrays(floats(shared))
+    total = {place: jnp.zeros_like(x) for place, x in parameters.items()}
+    found: list[dict[Place, Any]] = []
+    for example, weights in zip(examples, cotangents, strict=True):
+        own = _arrays(floats(example))
+        if weights is None:
+            found.append({place: jnp.zeros_like(x) for place, x in own.items()})
+            continue
+
+        def weighed(given: Any, values: Any, example: Any = example, weights: Any = weights) -> Any:
+            result = floats(run(_with(shared, given), _with(example, values)), weights)
+            return sum((_product(x, weights[p]) for p, x in result.items() if p in weights), jnp.zeros(()))
+
+        of_shared, of_own = jax.grad(weighed, (0, 1))(parameters, own)
+        total = {place: x + of_shared[place] for place, x in total.items()}
+        found.append(of_own)
+    return Derivatives(total, found)
+
+
+def slope(
+    run: Run,
+    shared: Any,
+    examples: Sequence[Any],
+    cotangents: Sequence[Cotangents | None],
+    directions: Sequence[dict[Place, Any]],
+) -> float:
+    """How the weighed sum of the results changes along directions: of the shared arguments, then of each example."""
+
+    def total(step: float) -> float:
+        (given,) = moved([shared], directions[:1], step)
+        summed = 0.0
+        for example, direction, weights in zip(examples, directions[1:], cotangents, strict=True):
+            if weights is None:
+                continue
+            (x,) = moved([example], [direction], step)
+            result = floats(run(given, x), weights)
+            summed += sum(float(_product(v, weights[p])) for p, v in result.items() if p in weights)
+        return summed
+
+    return (total(STEP) - total(-STEP)) / (2 * STEP)
+
+
+def along(derivatives: Derivatives, directions: Sequence[dict[Place, Any]]) -> float:
+    """The same slope, by derivatives."""
+    parts = zip([derivatives.shared, *derivatives.examples], directions, strict=True)
+    return sum(
+        float(np.sum(np.asarray(d) * direction[place])) for held, direction in parts for place, d in held.items()
+    )
+
+
+def random_directions(shared: Any, examples: Sequence[Any]) -> list[dict[Place, Any]]:
+    """A direction for each float of the shared arguments and of each example, the same for the same structure."""
+    rng = np.random.default_rng(0)
+    return [{place: rng.normal(size=np.shape(v)) for place, v in floats(x).items()} for x in (shared, *examples)]
+
+
+def _product(x: Any, cotangent: Any) -> Any:
+    """The sum of a float times its cotangent. A number that the batch holds as an array weighs what that array does."""
+    shape = jnp.shape(x)
+    given = jnp.asarray(cotangent)
+    if given.shape != shape:
+        given = given.reshape(-1, *shape).sum(0)
+    return jnp.sum(jnp.asarray(x) * given)
+
+
+def _arrays(values: dict[Place, Any]) -> dict[Place, Any]:
+    """Floats as JAX differentiates by them: those of Python stay Python's, in type and in how they promote."""
+    return {place: x if isinstance(x, float) else jnp.asarray(x) for place, x in values.items()}
+
+
+def _with(value: Any, new: dict[Place, Any]) -> Any:
+    return mapped(value, lambda place, _: new[place])
+
 
 OF_DIFFERENCES = 1e-5
 """Tolerance of difference quotients with 64 bits."""
@@ -259,14 +488,14 @@ class Subject:
         cotangents: list[Cotangents | None] = [
             floats(w) if p.error is None else None for w, p in zip(_weights(found.rows), plain, strict=True)
         ]
-        ours = gradients.Derivatives(floats(found.pulled[0]), [floats(x) for x in found.pulled[1]])
+        ours = Derivatives(floats(found.pulled[0]), [floats(x) for x in found.pulled[1]])
         if self.grads == "differences":
-            directions = gradients.random_directions(self.shared, examples)
-            wanted = gradients.slope(self.run, self.shared, examples, cotangents, directions)
-            for d in differences(gradients.along(ours, directions), wanted, OF_DIFFERENCES, "slope along a direction"):
+            directions = random_directions(self.shared, examples)
+            wanted = slope(self.run, self.shared, examples, cotangents, directions)
+            for d in differences(along(ours, directions), wanted, OF_DIFFERENCES, "slope along a direction"):
                 yield None, d
             return
-        theirs = gradients.traced(self.run, self.shared, examples, cotangents)
+        theirs = traced(self.run, self.shared, examples, cotangents)
         yield from ((None, d) for d in self.of_floats(ours.shared, theirs.shared, "derivative by shared"))
         for k, (own, wanted_of_k) in enumerate(zip(ours.examples, theirs.examples, strict=True)):
             yield from ((k, d) for d in self.of_floats(own, wanted_of_k, "derivative by example"))
@@ -324,3 +553,136 @@ def _rows(result: Any, size: int) -> Sequence[Any]:
 def _weights(rows: Sequence[Any]) -> list[Any]:
     """The cotangent of each example's result: what each of its floats weighs."""
     return [slopes(row) for row in rows]
+
+
+# ---- equivalence
+#
+# `check_equivalence`: a batched function agrees with plain Python, on every back end.
+#
+#     plain Python, one example at a time         the batch, on each way of running it
+#       results, or the exceptions raised    ==     results, or the failures reported
+#       derivatives of all floats            ==     what `ab.vjp` pulls back
+#
+# Where they differ, examples are dropped from the batch as long as it still differs somewhere.
+
+
+MOST_TRIES = 40
+"""Batches that are run in search of the smallest one: each is a call, and may be a compilation."""
+
+
+class NotEquivalent(AssertionError):
+    """A batched function and plain Python differ.
+
+    `way`: the back end, its options, and whether under `jax.jit`. `example`: its number in the batch that was given;
+    None for a derivative by shared arguments. `place`, `found`, `expected`: what differs. `smallest`: the examples of
+    the smallest batch that was found to differ. `at_a_jump`: plain Python gives what that batch gave, once its floats
+    are changed by a few units in the last place: a comparison, a rounding or an index stands at its threshold, and
+    neither is wrong. A test that draws its numbers may reject such a draw.
+    """
+
+    def __init__(
+        self, name: str, first: Mismatch, size: int, smallest: list[Any], last: Mismatch, at_a_jump: bool
+    ) -> None:
+        self.way, self.example, self.smallest, self.at_a_jump = str(first.way), first.example, smallest, at_a_jump
+        self.place, self.found, self.expected = (
+            first.difference.place,
+            first.difference.found,
+            first.difference.expected,
+        )
+        lines = [f"{name} on {first.way} differs from plain Python", f"  {first}"]
+        if len(smallest) < size:
+            lines += [f"  {len(smallest)} of the {size} examples are enough; with these: {last}"]
+        if at_a_jump:
+            lines.append("  plain Python jumps there: floats that differ in the last place give what the batch gave")
+        lines += [f"    [{k}] {_shown(x)}" for k, x in enumerate(smallest)]
+        super().__init__("\n".join(lines))
+
+
+def _shown(example: Any) -> str:
+    text = repr(example)
+    return text if len(text) <= 2000 else f"{text[:2000]} ..."
+
+
+def check_equivalence(
+    f: Callable[..., Any],
+    examples: Sequence[Any],
+    shared: Sequence[Any] = (),
+    *,
+    grads: bool | Literal["differences"] = True,
+    jit: bool = True,
+    backends: Sequence[str] = ("interpret", "xla"),
+    options: Sequence[Mapping[str, Any]] = (),
+    tolerance: float | None = None,
+) -> None:
+    """Check that a batched function gives what plain Python gives for each example, on every back end.
+
+    Compared are results (integers, strings and structure exactly), which examples fail and with which exception, and
+    derivatives: all floats of the results, weighed, by the floats of the shared arguments and by those of the examples.
+    Failed examples leave the others alone, so examples that fail are welcome in a batch.
+
+    Args:
+      f: a function made by `ab.batched`; or a plain one, whose last argument is batched and whose others are shared.
+      examples: a list of examples, or a Batch. Where `f` has several batched arguments, each example is a tuple of
+        them. Batched arguments with a default keep it.
+      shared: the arguments without an axis, in their order.
+      grads: True compares derivatives with those that JAX takes of plain Python, "differences" with difference
+        quotients along one direction (JAX with 64 bits only), False compares none. JAX sees no derivative of what is
+        Python's own (`math.sin`, `float(x)`), and takes the path that the example takes; a quotient goes wrong where
+        the function jumps or has a kink.
+      jit: run the batch inside `jax.jit` too, packed, with its floats and the shared ones traced.
+      backends: the back ends that are checked.
+      options: further ways to run the last of them: for each entry once with these options of `ab.options`.
+      tolerance: of floats, relative and absolute: 1e-9 with 64 bits, else 1e-5; ten times that for derivatives.
+
+    Raises:
+      NotEquivalent: they differ. The message names the back end, the example, the place in its result and both values,
+        and the examples of the smallest batch that was found to differ, and says where plain Python jumps.
+      UnsupportedError, TypeConflictError, BatchError: what a call of `f` raises.
+
+    >>> check_equivalence(lambda scale, words: scale * sum(words), [[1.0, 2.5], [], [4.0]], (0.5,))
+    """
+    subject = Subject(f, list(examples), tuple(shared), grads, tolerance)
+    ways = [Way(b, {}, under) for b in backends for under in ((False, True) if jit else (False,))]
+    ways += [Way(backends[-1], dict(values), False) for values in options]
+    everything = tuple(range(len(subject.examples)))
+    for way in ways:
+        first = subject.mismatch(way, everything)
+        if first is not None:
+            smallest, last = _smallest(partial(subject.mismatch, way), everything, first)
+            held = [subject.examples[k] for k in smallest]
+            jumps = subject.jumps(way, smallest)
+            raise NotEquivalent(subject.name, first, len(everything), held, last, jumps)
+
+
+Numbers = tuple[int, ...]
+
+
+def _smallest(
+    check: Callable[[Numbers], Mismatch | None], failing: Numbers, first: Mismatch
+) -> tuple[Numbers, Mismatch]:
+    """Examples of which none can be dropped (in so many tries): first to one alone, then by halves, quarters, ..."""
+    last, tries = first, 0
+    for smaller in _candidates(failing, first.example):
+        found = check(smaller)
+        tries += 1
+        if found is not None:
+            return smaller, found
+    size = len(failing) // 2
+    while size and tries < MOST_TRIES:
+        for start in range(0, len(failing), size):
+            smaller = failing[:start] + failing[start + size :]
+            found = check(smaller) if smaller else None
+            tries += 1
+            if found is not None:
+                failing, last = smaller, found
+                break
+        else:
+            size //= 2
+    return failing, last
+
+
+def _candidates(failing: Numbers, example: int | None) -> Iterator[Numbers]:
+    """Single examples, the one that differs first."""
+    if len(failing) == 1:
+        return
+    yield from ((k,) for k in ([failing[example]] if example is not None else failing[:8]))

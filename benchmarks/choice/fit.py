@@ -1,9 +1,9 @@
 """Fit the constants of the costs that back ends state to what calls have taken.
 
 `python -m benchmarks.choice.fit FILE [FILE ...]`: reports of `python -m benchmarks.choice --json`. Prints constants for
-`backends/llvm/whole/costs.py` and `backends/xla/costs.py`, and the regret of choosing by them: the time of the back end
-that they choose over that of the faster one. What is minimised is the regret, softened, and the error of the logarithms
-of times, cut off at a factor of 7: a program that XLA runs for seconds says nothing of the others.
+`backends/llvm/whole/program.py` and `backends/xla/program.py`, and the regret of choosing by them: the time of the back
+end that they choose over that of the faster one. What is minimised is the regret, softened, and the error of the
+logarithms of times, cut off at a factor of 7: a program that XLA runs for seconds says nothing of the others.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import numpy as np
 from scipy.optimize import minimize
 
 from autobatch.backends.interface import Load, Work
-from autobatch.backends.llvm.whole import costs as of_llvm
-from autobatch.backends.xla import costs as of_xla
+from autobatch.backends.llvm.whole import program as of_llvm
+from autobatch.backends.xla import program as of_xla
 from autobatch.compiler.choice import CLOSE
 
 FLOOR = 10.0

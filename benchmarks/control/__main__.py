@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import autobatch as ab
-from autobatch.backends.xla import stack, sweeps
+from autobatch.backends.xla import stack
 from benchmarks.control import by_hand
 from examples.control import mandelbrot, nuts, ode
 
@@ -35,7 +35,7 @@ ALONE = "machine code"
 """Rows one after another, by machine code."""
 SCHEDULES = (stack.EARLIEST, stack.FREE)
 """Of blocks over all rows, by XLA."""
-RUN = sweeps.run
+RUN = stack.run
 
 
 def seconds(run: Run) -> float:
@@ -126,7 +126,7 @@ def counted(found: list[np.ndarray], leaves: list[int]) -> Iterator[None]:
         jax.debug.callback(lambda ran: found.append(np.asarray(ran)), ran)
         return results, ran
 
-    with mock.patch.object(sweeps, "run", counting):
+    with mock.patch.object(stack, "run", counting):
         yield
 
 

@@ -22,10 +22,8 @@ import numpy as np
 
 from autobatch.api.batched import Batched
 from autobatch.backends.cuda.arrays import DeviceArray, made
-from autobatch.backends.cuda.device import LEGACY, Device, current_device
-from autobatch.backends.cuda.driver import Place
-from autobatch.backends.cuda.program import CudaProgram
-from autobatch.backends.cuda.running import BLOCK
+from autobatch.backends.cuda.device import LEGACY, Device, Place, current_device
+from autobatch.backends.cuda.program import BLOCK, CudaProgram
 from autobatch.backends.llvm.whole.running import words_dtype, words_shape
 from autobatch.errors import DeviceError
 from benchmarks.cuda import sass

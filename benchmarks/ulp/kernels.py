@@ -10,13 +10,11 @@ import jax
 import numpy as np
 
 from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.lanes.expand import of_jaxpr
-from autobatch.backends.llvm.lanes.ops import LeafOperations
+from autobatch.backends.llvm.lanes.ops import LeafOperations, of_jaxpr
 from autobatch.backends.llvm.lanes.tensors import registers
 from autobatch.backends.llvm.lanes.writer import LaneValue, LaneWriter
-from autobatch.backends.llvm.outside import library
-from autobatch.backends.llvm.text import LlvmFunction
-from autobatch.ir.types import Array
+from autobatch.backends.llvm.text import LlvmFunction, library
+from autobatch.ir.core import Array
 
 BLOCK = 64
 """Numbers that are computed at once: a multiple of all widths."""

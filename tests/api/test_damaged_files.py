@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.data import archive
+from autobatch.data import storage
 
 SUITE, LONG = 100, 2000
 HERE = {"gpu": "cuda"}.get(jax.default_backend(), jax.default_backend())
@@ -203,15 +203,15 @@ def test_batches_that_say_something_else(kind, tmp_path, record_property):
     """The hash is that of what the file says: the parts are checked."""
     rng, path, whole = random.Random(2), tmp_path / "batch", BATCHES[kind]()
     whole.save(path)
-    text, arrays = archive.read(path, "", json.loads(bytes(np.load(path)["text"]))["format"], "")
+    text, arrays = storage.read(path, "", json.loads(bytes(np.load(path)["text"]))["format"], "")
     if kind == "trees":
         total(whole)
 
     def edit():
         if rng.random() < 0.4:
-            archive.write(path, other_text(rng, text), arrays)
+            storage.write(path, other_text(rng, text), arrays)
         else:
-            archive.write(path, text, other_arrays(rng, arrays))
+            storage.write(path, text, other_arrays(rng, arrays))
 
     def check(found):
         found.to_list()

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.data import archive
+from autobatch.data import storage
 from autobatch.testing import assert_same
 
 HERE = {"gpu": "cuda"}.get(jax.default_backend(), jax.default_backend())
@@ -286,7 +286,7 @@ def test_files_that_are_damaged_or_something_else_are_refused(tmp_path):
         ab.load_exported(other)
     with np.load(path) as held:
         text = {**json.loads(bytes(held["text"])), "format": "autobatch program 0"}
-        archive.write(other, text, {name: held[name] for name in held.files if name not in ("text", "sha256")})
+        storage.write(other, text, {name: held[name] for name in held.files if name not in ("text", "sha256")})
     with pytest.raises(ab.FileError, match="the format is 'autobatch program 0'.* export it again"):
         ab.load_exported(other)
 

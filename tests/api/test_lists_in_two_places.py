@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.data.conform import conform
-from autobatch.data.layout import merge
+from autobatch.data.infer import merge
 from autobatch.data.pack import pack
+from autobatch.data.together import conform
 from autobatch.data.unpack import unpack
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.planning import size_classes
+from autobatch.planning import plan
 from tests.api.nodes import Node, params
 
 COUNT = 512
@@ -103,7 +103,7 @@ def test_arrays_alone_have_room_for_as_many_examples_as_there_are_or_an_eighth_m
         x = np.random.default_rng(n).normal(size=(n, 3)).astype(np.float32)
         np.testing.assert_allclose(f(w, x), np.tanh(x).sum(1), rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(gradient(w, x), x.T @ (1 - np.tanh(x) ** 2), rtol=1e-4, atol=1e-5)
-    rooms = [size_classes.eighths(n) for n in range(1, 129)]
+    rooms = [plan.eighths(n) for n in range(1, 129)]
     assert all(n <= room <= n * 9 / 8 for n, room in enumerate(rooms, 1)) and len(set(rooms)) == 40
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from autobatch.call import wording
+from autobatch.call import plain
 from autobatch.errors import ExampleError, Failure
-from autobatch.passes.control.indices import UNKNOWN
+from autobatch.passes.control.overflows import UNKNOWN
 
 
 def fails():
@@ -16,7 +16,7 @@ def test_plain_python_says_them():
         raise KeyError(7)
 
     with pytest.raises(ExampleError, match="KeyError: 7"):
-        wording.in_words(fails, plainly)
+        plain.reworded(fails, plainly)
 
 
 def test_another_failure_of_plain_python_says_nothing():
@@ -24,12 +24,12 @@ def test_another_failure_of_plain_python_says_nothing():
         raise ValueError("7")
 
     with pytest.raises(ExampleError, match=f"KeyError: {UNKNOWN}"):
-        wording.in_words(fails, plainly)
+        plain.reworded(fails, plainly)
 
 
 def test_plain_python_is_left_where_it_takes_long(monkeypatch):
     """Whatever it catches itself."""
-    monkeypatch.setattr(wording, "SECONDS", 0.05)
+    monkeypatch.setattr(plain, "SECONDS", 0.05)
     turns = 0
 
     def plainly(k):
@@ -41,5 +41,5 @@ def test_plain_python_is_left_where_it_takes_long(monkeypatch):
                 turns += 1
 
     with pytest.raises(ExampleError, match=f"KeyError: {UNKNOWN}"):
-        wording.in_words(fails, plainly)
+        plain.reworded(fails, plainly)
     assert turns < 10_000_000

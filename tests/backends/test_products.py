@@ -17,14 +17,11 @@ from hypothesis import strategies as st
 
 import autobatch as ab
 from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.ffi import HANDLER
-from autobatch.backends.llvm.link import LinkError, link
-from autobatch.backends.llvm.machine_code import UnavailableError
-from autobatch.backends.xla.products import build, operation
-from autobatch.backends.xla.products.choice import LEAST, MANY, choose
-from autobatch.backends.xla.products.handler import module
-from autobatch.backends.xla.products.kernel import AVX2, AVX512, CHUNK, ProductKernel
-from autobatch.common import cache_files
+from autobatch.backends.llvm.machine_code import HANDLER, LinkError, UnavailableError, link
+from autobatch.backends.xla.products import kernel, operation
+from autobatch.backends.xla.products.kernel import AVX2, AVX512, CHUNK, ProductKernel, module
+from autobatch.backends.xla.products.operation import LEAST, MANY, choose
+from autobatch.common import cache
 from autobatch.options import OptionError
 from autobatch.passes.schedule.contractions import row_product
 from tests.passes.frames.programs import parameters, random_tree, schedule_of, tree_lstm
@@ -43,7 +40,7 @@ Words = ctypes.c_int64
 
 
 def handler(kernel: ProductKernel):
-    return ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(build.load(kernel)[1])
+    return ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(kernel.load(kernel)[1])
 
 
 class Frame:
@@ -187,7 +184,7 @@ def test_the_metadata_names_the_version():
 # ---- in XLA programs
 
 
-PACKING = build.registered("float32", "pack")
+PACKING = kernel.registered("float32", "pack")
 
 
 def operands(seed=0, m=6, k=(3, 4), n=5):
@@ -199,11 +196,11 @@ def operands(seed=0, m=6, k=(3, 4), n=5):
 
 def native(sources, w):
     parts = [w[:2], w[2:]]
-    return operation.multiply(sources, operation.pack(parts, False, PACKING), build.registered("float32"))
+    return operation.multiply(sources, operation.pack(parts, False, PACKING), kernel.registered("float32"))
 
 
 def native_turned(sources, w):
-    return operation.multiply(sources, operation.pack([w.T], True, PACKING), build.registered("float32"))
+    return operation.multiply(sources, operation.pack([w.T], True, PACKING), kernel.registered("float32"))
 
 
 def native_counted(sources, w):
@@ -211,7 +208,7 @@ def native_counted(sources, w):
     more = [(x, None if index is None else jnp.concatenate([index, index])) for x, index in sources]
     more = [(x if index is not None else jnp.concatenate([x, x]), index) for x, index in more]
     rows = sources[1][0].shape[0]
-    found = operation.multiply(more, packed, build.registered("float32"), jnp.asarray(rows))
+    found = operation.multiply(more, packed, kernel.registered("float32"), jnp.asarray(rows))
     return found[:rows] + found[rows:]
 
 
@@ -337,7 +334,7 @@ def test_without_a_kernel(monkeypatch, caplog):
         raise UnavailableError("llvmlite cannot be imported; pip install 'autobatch[native]'")
 
     by_xla = tree_lstm.with_settings(backend="xla")
-    monkeypatch.setattr(build, "registered", absent)
+    monkeypatch.setattr(kernel, "registered", absent)
     with pytest.raises(OptionError, match="'native', but there is no kernel: llvmlite cannot be imported"):
         with ab.options(products="native"):
             by_xla(parameters(), trees(2))
@@ -360,7 +357,7 @@ def folder(monkeypatch, tmp_path):
 
 
 def test_objects_are_kept(folder, monkeypatch):
-    name, _ = build.load(KERNELS[0])
+    name, _ = kernel.load(KERNELS[0])
     assert [f.name for f in folder.iterdir()] == [f"{name}.o"]
     monkeypatch.setattr(machine_code, "compile_object", lambda *_: pytest.fail("compiled again"))
     check(handler(KERNELS[0]), KERNELS[0], np.random.default_rng(0), 7, [3], 9)
@@ -368,7 +365,7 @@ def test_objects_are_kept(folder, monkeypatch):
 
 @pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: b"", lambda b: b[:99] + b"?" + b[100:]])
 def test_damaged_objects_are_made_anew(folder, damage):
-    name, _ = build.load(KERNELS[0])
+    name, _ = kernel.load(KERNELS[0])
     path = folder / f"{name}.o"
     whole = path.read_bytes()
     path.write_bytes(damage(whole))
@@ -377,12 +374,12 @@ def test_damaged_objects_are_made_anew(folder, damage):
 
 
 def test_files_that_are_no_objects_are_made_anew(folder, caplog):
-    name, _ = build.load(KERNELS[0])
+    name, _ = kernel.load(KERNELS[0])
     path = folder / f"{name}.o"
-    cache_files.write(path, b"nothing")
+    cache.write(path, b"nothing")
     check(handler(KERNELS[0]), KERNELS[0], np.random.default_rng(0), 7, [3], 9)
     assert f"{path} is not usable (it is no object file for x86-64): compiled again" in caplog.text
-    assert cache_files.read(path)[:4] == b"\x7fELF"
+    assert cache.read(path)[:4] == b"\x7fELF"
 
 
 def test_objects_that_are_not_ours_are_refused(folder):

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.backends.xla import stack, sweeps
-from autobatch.ir.blocks import Enter, print_blocks, problems
+from autobatch.backends.xla import stack
+from autobatch.ir.leaf import Enter, print_blocks, problems
 from autobatch.ir.system import Compute, Variable
 from autobatch.options import OptionError
 from autobatch.passes.analysis.liveness import registers
@@ -30,7 +30,7 @@ def operation(function, *batch):
 def loop(equation, rows, schedule=stack.EARLIEST):
     """The emitted loop: its results, and how often each block ran."""
     varying = [isinstance(x, Variable) and x.space is not None for x in equation.operands]
-    return jax.jit(lambda *xs: sweeps.run(equation.op, xs, varying, rows, None, schedule))
+    return jax.jit(lambda *xs: stack.run(equation.op, xs, varying, rows, None, schedule))
 
 
 def test_rows_meet_at_additions():
@@ -107,7 +107,7 @@ def test_a_choice_between_values_is_no_block():
 def test_programs_on_arrays_run_freely():
     fib = operation(recursions.fib, np.array([3])).op["program"]
     halved = operation(recursions.halved, np.ones((1, 3))).op["program"]
-    assert (sweeps.suited(fib), sweeps.suited(halved)) == (stack.EARLIEST, stack.FREE)
+    assert (stack.suited(fib), stack.suited(halved)) == (stack.EARLIEST, stack.FREE)
 
 
 def test_each_block_runs_for_all_that_wait():

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch.backends.xla.products import build, operation
+from autobatch.backends.xla.products import kernel, operation
 from autobatch.backends.xla.products.kernel import ProductKernel
 from tests.backends.test_products import CANARY, KERNELS, TOLERANCE, Frame, handler, trees
 from tests.passes.frames.programs import parameters, tree_lstm
@@ -46,7 +46,7 @@ def test_against_numpy(kernel, data):
 
 
 def native(x, source=(2, 0, 0, 9, 1), owner=(1, 1, 0, 4, 3)):
-    made = build.registered("float32", "sum")
+    made = kernel.registered("float32", "sum")
     return operation.sum_rows(x, jnp.asarray(source), jnp.asarray(owner), 4, made)
 
 
@@ -83,8 +83,8 @@ def test_gradients_by_the_kernels_are_those_by_xla():
     """Words that are equal share a row, so cotangents of leaves are sums; biases are sums beside products of rows."""
     (found, native), (wanted, xla) = (compiled(products) for products in ("auto", "xla"))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5), found, wanted)
-    for kernel, hlo in ((n, h) for n in ("sum", "empty") for h in (native, xla)):
-        assert (hlo.count(f'custom_call_target="autobatch_{kernel}_') > 0) == (hlo is native), kernel
+    for name, hlo in ((n, h) for n in ("sum", "empty") for h in (native, xla)):
+        assert (hlo.count(f'custom_call_target="autobatch_{name}_') > 0) == (hlo is native), name
 
 
 @pytest.mark.xla

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from autobatch.data.columns import Columns
-from autobatch.data.memory import ColumnMemory
+from autobatch.data.columns import ColumnMemory, Columns
 from autobatch.data.pack import pack
-from autobatch.ir.memory import ExampleMemory
-from autobatch.ir.types import Array, List, Ref, Tag, Type
+from autobatch.ir.core import Array, List, Ref, Tag, Type
+from autobatch.ir.interpret import ExampleMemory
 from tests.data.objects import Color, Node, Plain, Scale, batches, parts
 
 

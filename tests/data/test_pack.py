@@ -19,7 +19,7 @@ from autobatch.data.pack import pack
 from autobatch.data.schema import UNKNOWN
 from autobatch.data.unpack import unpack
 from autobatch.errors import BatchError
-from autobatch.ir.types import BOOL, FLOAT, INT, Array, List, Ref, Tag
+from autobatch.ir.core import BOOL, FLOAT, INT, Array, List, Ref, Tag
 from tests.data.objects import Add, Color, Frozen, Leaf, Node, Pair, Plain, Scale, Slotted, Tree, batches, same
 
 

@@ -12,13 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autobatch.data.annotations import schema_of_annotation
-from autobatch.data.conform import conform
-from autobatch.data.layout import merge
+from autobatch.data.infer import merge, schema_of_annotation
 from autobatch.data.pack import pack
+from autobatch.data.together import conform
 from autobatch.data.unpack import unpack
 from autobatch.errors import BatchError
-from autobatch.ir.types import Ref
+from autobatch.ir.core import Ref
 from tests.data.objects import Add, Color, Leaf, Node, Plain, Scale, kinds, same
 from tests.data.test_pack import rows_are_contiguous
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from autobatch.data import archive, storage
+from autobatch.data import storage
 from autobatch.data.pack import pack
 from autobatch.data.storage import load, save
 from autobatch.data.unpack import unpack
@@ -96,7 +96,7 @@ def test_a_file_imports_nothing(path: Any) -> None:
     save(pack([Leaf(Color.RED)]), path)
     with np.load(path) as held:
         text = bytes(held["text"]).replace(f"{Leaf.__module__}:Leaf".encode(), b"this:Leaf")
-        archive.write(path, json.loads(text), {n: held[n] for n in held.files if n.startswith("a")})
+        storage.write(path, json.loads(text), {n: held[n] for n in held.files if n.startswith("a")})
     with pytest.raises(FileError, match="this is not imported; import its module"):
         load(path)
     assert "this" not in sys.modules

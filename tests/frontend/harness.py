@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.data.memory import ColumnMemory
+from autobatch.data.columns import ColumnMemory
 from autobatch.data.pack import pack
 from autobatch.frontend import LoweredModule, lower
 from autobatch.frontend.types.statics import follow
 from autobatch.ir import jax_compat
+from autobatch.ir.core import List, Ref
 from autobatch.ir.interpret import ExampleFailure, interpret
 from autobatch.ir.printed import Printed
 from autobatch.ir.template import Container, Fixed, Input, ListTemplate, OptionalTemplate, Output, Template
-from autobatch.ir.types import List, Ref
 from autobatch.ir.verifier import verify
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autobatch.frontend.syntax.live_names import LiveNames
+from autobatch.frontend.syntax.sources import LiveNames
 
 NAMES = "abc"
 

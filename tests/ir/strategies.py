@@ -12,10 +12,29 @@ from hypothesis import strategies as st
 from jax import lax
 
 from autobatch.ir import jax_compat
-from autobatch.ir.blocks import STATUS, Site
-from autobatch.ir.core import Apply, Call, For, Function, If, Literal, Map, Module, Region, Value, While
+from autobatch.ir.core import (
+    BOOL,
+    FLOAT,
+    INT,
+    MADE,
+    STR,
+    Apply,
+    Array,
+    Call,
+    For,
+    Function,
+    If,
+    List,
+    Literal,
+    Map,
+    Module,
+    Ref,
+    Region,
+    Value,
+    While,
+)
+from autobatch.ir.leaf import STATUS, Site
 from autobatch.ir.ops import Op, own
-from autobatch.ir.types import BOOL, FLOAT, INT, MADE, STR, Array, List, Ref
 from autobatch.source import Span
 
 NODE = Ref("Node")

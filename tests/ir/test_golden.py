@@ -3,8 +3,7 @@
 import jax.numpy as jnp
 import pytest
 
-from autobatch.ir.parser import parse
-from autobatch.ir.printer import Dump, dump
+from autobatch.ir.printer import Dump, dump, parse
 from autobatch.ir.verifier import VerifierError, verify
 
 ENCODE = """

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from jax import lax
 
 from autobatch.ir import host_ops, jax_compat
-from autobatch.ir.core import Apply, Literal, Value
+from autobatch.ir.core import FLOAT, INT, Apply, Array, Literal, Value
 from autobatch.ir.ops import Op, own
-from autobatch.ir.types import FLOAT, INT, Array
 from autobatch.source import NOWHERE
 
 INT32 = np.array([0, 1, -1, 7, -7, 3, 40, -(2**31), 2**31 - 1, 5], np.int32)

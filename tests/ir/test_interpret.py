@@ -11,8 +11,7 @@ from autobatch.errors import Failure
 from autobatch.ir.core import Apply, Call, For, If, Map, While, walk
 from autobatch.ir.interpret import ExampleFailure, interpret
 from autobatch.ir.ops import OWN
-from autobatch.ir.parser import parse
-from autobatch.ir.printer import dump
+from autobatch.ir.printer import dump, parse
 from autobatch.source import Span
 from tests.ir.strategies import FakeMemory, arguments, memories, modules
 

@@ -10,11 +10,24 @@ from hypothesis import given
 from jax import lax
 
 from autobatch.ir import jax_compat
-from autobatch.ir.core import Apply, Function, Literal, Module, Region, Value
+from autobatch.ir.core import (
+    BOOL,
+    FLOAT,
+    INT,
+    STR,
+    Apply,
+    Array,
+    Function,
+    List,
+    Literal,
+    Module,
+    Ref,
+    Region,
+    Tag,
+    Value,
+)
 from autobatch.ir.ops import Op, own
-from autobatch.ir.parser import ParseError, parse
-from autobatch.ir.printer import Note, dump, print_function, print_module
-from autobatch.ir.types import BOOL, FLOAT, INT, STR, Array, List, Ref, Tag
+from autobatch.ir.printer import Note, ParseError, dump, parse, print_function, print_module
 from tests.ir.strategies import modules
 
 

@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from autobatch.ir.core import Apply, Function, Literal, Map, Module, Region, Value
+from autobatch.ir.core import BOOL, INT, Apply, Array, Function, List, Literal, Map, Module, Region, Value
 from autobatch.ir.ops import OWN, Op
-from autobatch.ir.parser import parse
-from autobatch.ir.stages import FUNCTIONS, OWN_RULES, STAGES
-from autobatch.ir.types import BOOL, INT, Array, List
-from autobatch.ir.verifier import VerifierError, verify
+from autobatch.ir.printer import parse
+from autobatch.ir.verifier import FUNCTIONS, OWN_RULES, STAGES, VerifierError, verify
 from tests.ir.strategies import modules
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch.call import room
+from autobatch.call import prepared
 from autobatch.ir.printer import print_module
 from autobatch.passes.memory import arenas
 from autobatch.passes.memory.arena_memory import stores_behind_branches
@@ -265,7 +265,7 @@ def test_a_list_without_end_fails_by_name(monkeypatch: pytest.MonkeyPatch) -> No
             xs.append(x)
         return xs[-1]
 
-    monkeypatch.setattr(room, "LARGEST", 100)
+    monkeypatch.setattr(prepared, "LARGEST", 100)
     f = ab.batched(endless, in_axes=(None, 0), backend="llvm")
     with pytest.raises(ab.ExampleError) as failed:
         f(jnp.float32(1.0), np.array([1.0, -1.0], np.float32))

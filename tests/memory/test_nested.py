@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch.call import room
+from autobatch.call import prepared
 from autobatch.testing.programs import load
 from tests.memory.nested import PROGRAMS
 from tests.memory.pairs import W, X, check_numbers
@@ -120,7 +120,7 @@ def test_room_grows() -> None:
 
 
 def test_the_end_of_memory_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "LARGEST", 64)
+    monkeypatch.setattr(prepared, "LARGEST", 64)
     with pytest.raises(ab.ExampleError, match=r"more objects of list are made than list_capacity=32"):
         ab.batched(piled, in_axes=(None, 0), backend="interpret")(W, X[:2])
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch.call import room
+from autobatch.call import prepared
 from autobatch.testing import check_equivalence
 from autobatch.testing.programs import load
 from tests.memory.objects import PROGRAMS, Cell
@@ -146,7 +146,7 @@ def test_room_grows(backend: str) -> None:
 
 
 def test_the_end_of_memory_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "LARGEST", 64)
+    monkeypatch.setattr(prepared, "LARGEST", 64)
     with pytest.raises(ab.ExampleError, match=r"more objects of Cell are made than list_capacity=32"):
         ab.batched(chain, in_axes=(None, 0), backend="interpret")(W, X[:2])
 

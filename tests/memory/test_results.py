@@ -15,7 +15,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.testing import assert_same, check_equivalence
-from autobatch.testing.compare import attributes
+from autobatch.testing.examples import attributes
 from tests.memory.results import PROGRAMS, Cell
 
 

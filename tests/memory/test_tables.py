@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch.call import wording
+from autobatch.call import plain
 from autobatch.testing import Tree, check_equivalence
 from autobatch.testing.programs import typical_tree
 from tests.memory.programs import TABLES, program
@@ -348,7 +348,7 @@ def test_a_computed_key_shows_in_the_words(backend: str) -> None:
 
 
 def test_words_that_take_python_too_long_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wording, "SECONDS", 0.0)
+    monkeypatch.setattr(plain, "SECONDS", 0.0)
 
     def missing(w: Any, x: Any) -> Any:
         d, y, k = {0: w}, w * x, 0

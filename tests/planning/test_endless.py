@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.data.returned import joined
-from autobatch.planning import endless
+from autobatch.data.spec import joined
+from autobatch.planning import activations
 
 
 def grows(p: Any, n: int) -> Any:
@@ -176,10 +176,10 @@ def test_recursions_that_hand_down_what_they_have() -> None:
 
 def test_an_example_that_goes_far_is_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Long before the limit; what it fails with is what Python meets first, and one that ends is left to go on."""
-    monkeypatch.setattr(endless, "LONG", 16)
+    monkeypatch.setattr(activations, "LONG", 16)
     ran: list[int] = []
-    run = endless.EndlessWatch.run
-    monkeypatch.setattr(endless.EndlessWatch, "run", lambda self, e: ran.append(e) or run(self, e))
+    run = activations.EndlessWatch.run
+    monkeypatch.setattr(activations.EndlessWatch, "run", lambda self, e: ran.append(e) or run(self, e))
 
     @ab.batched(backend="interpret")
     def f(n: int, wrong: int) -> Any:
@@ -200,10 +200,10 @@ def test_an_example_that_goes_far_is_run_alone(monkeypatch: pytest.MonkeyPatch) 
 
 def test_many_examples_that_never_end_are_not_all_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some of them say what is wrong; with `on_error="mask"` each is run to its end."""
-    monkeypatch.setattr(endless, "LONG", 16)
+    monkeypatch.setattr(activations, "LONG", 16)
     with ab.options(max_iterations=300), pytest.raises(ab.ExampleError, match="were not run to their end") as raised:
         ab.batched(changing, backend="interpret")([-1] * 20)
-    assert len(raised.value.failures) == endless.AT_ONCE
+    assert len(raised.value.failures) == activations.AT_ONCE
     f = ab.batched(changing, backend="interpret", on_error="mask", options=ab.options(max_iterations=300))
     assert f([-1, 0, -2] * 3)[1].failed.sum() == 6
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autobatch.planning import equal_rows
-from autobatch.planning.equal_rows import Cycle
+from autobatch.planning import numbering
+from autobatch.planning.numbering import Cycle
 
 Entry = tuple[int, int]
 """What is known, and the row that is read, counted from the first of all spaces; -1: none."""
@@ -62,14 +62,14 @@ def test_rows_are_numbered_as_by_a_dict(drawn: tuple[list[int], list[list[list[E
 
 
 def test_hashes_that_collide_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    hashes, seeds = equal_rows._hashes, []
+    hashes, seeds = numbering._hashes, []
 
     def poor(entries: Any, level: Any, seed: int) -> Any:
         seeds.append(seed)
         made = hashes(entries, level, seed)
         return made if seed > 1 else made & np.uint64(1)
 
-    monkeypatch.setattr(equal_rows, "_hashes", poor)
+    monkeypatch.setattr(numbering, "_hashes", poor)
     spaces = [0, 0, 0, 1, 1]
     tables: list[list[list[Entry]]] = [[[(k, -1)], []] for k in (0, 1, 0)] + [[[(0, 0)], []], [[(0, 2)], []]]
     assert same(found(spaces, tables), expected(spaces, tables))
@@ -77,7 +77,7 @@ def test_hashes_that_collide_are_made_again(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_rows_that_lie_too_deep_are_not_numbered() -> None:
-    count = equal_rows.DEEPEST + 2
+    count = numbering.DEEPEST + 2
     cycle = Cycle.of([0], [count])
     rows = np.arange(count)
     cycle.add(0, rows, np.zeros_like(rows), np.zeros_like(rows), rows - 1)

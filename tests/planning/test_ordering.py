@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autobatch.planning.equal_rows import stable_order
+from autobatch.planning.numbering import stable_order
 
 numbers = st.one_of(st.integers(0, 5), st.integers(2**16 - 2, 2**16 + 2), st.integers(2**32 - 2, 2**32 + 2))
 

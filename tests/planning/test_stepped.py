@@ -12,7 +12,7 @@ from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.binding.machine import binding_machine, module
 from autobatch.planning import stepped
 from autobatch.planning.bind import bind_plan
-from autobatch.planning.size_classes import SizeClasses
+from autobatch.planning.plan import SizeClasses
 from tests.passes.frames.programs import prepared
 from tests.passes.frames.test_plan import CASES as PLANS
 from tests.properties import functions as f

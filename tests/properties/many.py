@@ -38,11 +38,9 @@ import autobatch as ab
 from autobatch.api.batched import Batched
 from autobatch.backends.llvm.whole.program import WholeProgram
 from autobatch.testing import Program
-from autobatch.testing.compare import differences
-from autobatch.testing.constructs import CONSTRUCTS, SPECIAL
-from autobatch.testing.numbers import floats, moved, weigh, weight
-from autobatch.testing.programs import constructs, load, numbers, search_tree
-from autobatch.testing.ways import Mismatch, Plain, Subject, Way
+from autobatch.testing.examples import differences
+from autobatch.testing.programs import CONSTRUCTS, SPECIAL, constructs, load, numbers, search_tree
+from autobatch.testing.ways import Mismatch, Plain, Subject, Way, floats, moved, weigh, weight
 from tests import executables, quick_xla
 
 BACKENDS = ("interpret", "xla", "llvm", "auto")
@@ -223,7 +221,7 @@ def is_order(mismatch: Mismatch) -> bool:
 
 def is_zero_times_infinity(mismatch: Mismatch) -> bool:
     """Has JAX no number for a derivative that is one here? A cotangent of zero is taken for that of a value that is not
-    used, wherever an example may leave it unused (`passes/analysis/unused.py`)."""
+    used, wherever an example may leave it unused (`passes/analysis/liveness.py`)."""
     difference = mismatch.difference
     return difference.place.startswith("derivative") and bool(np.any(np.isnan(difference.expected)))
 

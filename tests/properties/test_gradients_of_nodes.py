@@ -11,7 +11,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch.testing import gradients, numbers
+from autobatch.testing import ways
 from tests.properties import functions as f
 from tests.properties import strategies as draws
 from tests.properties.test_equivalence import CASES, SIZE
@@ -24,23 +24,23 @@ QUICK = settings(max_examples=1, phases=(Phase.explicit, Phase.generate))  # eac
 
 def generic(batch: list[Any]) -> list[Any]:
     """The examples with floats between which there are no ties: there is one slope."""
-    steps = [dict.fromkeys(numbers.floats(x), 0.013 * np.sqrt(k + 2.0)) for k, x in enumerate(batch)]
-    return numbers.moved(batch, steps, 1.0)
+    steps = [dict.fromkeys(ways.floats(x), 0.013 * np.sqrt(k + 2.0)) for k, x in enumerate(batch)]
+    return ways.moved(batch, steps, 1.0)
 
 
 def check(function: Any, shared: tuple[Any, ...], *batches: list[Any]) -> None:
     """The pullback along a direction of all floats equals the slope of the plain loop, by central differences."""
     batches = tuple(map(generic, batches))
     examples = list(zip(*batches))
-    directions = gradients.random_directions((), examples)
-    weights = [numbers.slopes(r) for r in function.loop(*shared, *batches)]
+    directions = ways.random_directions((), examples)
+    weights = [ways.slopes(r) for r in function.loop(*shared, *batches)]
     run = lambda _, x: function.example(*shared, *x)
-    slope = gradients.slope(run, (), examples, [numbers.floats(w) for w in weights], directions)
+    slope = ways.slope(run, (), examples, [ways.floats(w) for w in weights], directions)
     _, pull = ab.vjp(function, *shared, *batches)
-    found = [numbers.floats(x) for x in zip(*map(ab.unbatch, pull(weights)[len(shared) :]))]
+    found = [ways.floats(x) for x in zip(*map(ab.unbatch, pull(weights)[len(shared) :]))]
     for own, x in zip(found, examples):
-        assert own.keys() == numbers.floats(x).keys(), "a derivative for each float, and for nothing else"
-    along = gradients.along(gradients.Derivatives({}, found), directions)
+        assert own.keys() == ways.floats(x).keys(), "a derivative for each float, and for nothing else"
+    along = ways.along(ways.Derivatives({}, found), directions)
     np.testing.assert_allclose(along, slope, rtol=1e-5, atol=1e-6, err_msg=function.__name__)
 
 
@@ -74,7 +74,7 @@ def test_forward_mode_agrees_with_reverse(function):
     _, dot = ab.jvp(function, (p, batch), (dp, dbatch))
     found_p, found = pull(out)
     pairs = zip(jax.tree.leaves(out), jax.tree.leaves(dot), strict=True)
-    forward = sum(np.sum(a * b) for a, b in pairs if numbers.is_float(a))
+    forward = sum(np.sum(a * b) for a, b in pairs if ways.is_float(a))
     backward = sum(np.sum(a * b) for a, b in zip(jax.tree.leaves(dp), jax.tree.leaves(found_p), strict=True))
     backward += sum(np.sum(found.floats()[n] * x) for n, x in dbatch.floats().items())
     np.testing.assert_allclose(forward, backward, rtol=1e-9)

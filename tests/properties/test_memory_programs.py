@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import autobatch as ab
 from autobatch.testing import NotEquivalent, Program, check_equivalence, programs
-from autobatch.testing.containers import FEATURES
+from autobatch.testing.memory import FEATURES
 from autobatch.testing.programs import batches
 from tests import executables
 from tests.properties.test_programs import MANY, NO_SHRINKING

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.backends.xla import compaction
+from autobatch.backends.xla import masks
 from autobatch.testing import assert_same
 from tests.properties import masked as m
 from tests.properties.test_gradients import total
@@ -127,7 +127,7 @@ def test_an_arm_that_few_take_is_computed_for_few() -> None:
 def eager(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Rows are packed where there are only a few of them, and however little they do."""
     for name, value in (("WORK", 0), ("ARM_COST", 0), ("ARM_ROWS", 0), ("FEWEST", 1), ("COPIES", 10_000)):
-        monkeypatch.setattr(compaction, name, value)
+        monkeypatch.setattr(masks, name, value)
     yield
 
 

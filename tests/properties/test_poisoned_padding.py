@@ -17,7 +17,7 @@ import pytest
 import autobatch as ab
 from autobatch.backends.xla.loops import Buffers
 from autobatch.compiler import pipeline
-from autobatch.data.tables import layout
+from autobatch.data.spec import layout
 from autobatch.ir import jax_compat
 from autobatch.testing import assert_same
 from tests.properties import functions as f

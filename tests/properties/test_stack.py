@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch.backends.xla import stack, stack_adjoint, sweeps
+from autobatch.backends.xla import stack, stack_adjoint
 from autobatch.testing import assert_same
 from tests.memory.linked import search_tree
 from tests.properties import recursions
@@ -386,17 +386,17 @@ def test_how_often_a_recursion_is_compiled(monkeypatch):
 
         monkeypatch.setattr(kind, name, run)
 
-    counted(sweeps.Sweeping, "step")
+    counted(stack.Sweeping, "step")
     counted(stack.StackEmitter, "step")
     counted(stack_adjoint._StackReverse, "backward")
     xs = ab.pack([[0.5, 0.1, 0.3][: 1 + k % 3] for k in range(128)])
     program = ab.batched(search_tree, in_axes=(None, 0), backend="xla")
     jax.make_jaxpr(lambda w: program(w, xs)[0])(1.0)
-    assert made == {sweeps.Sweeping: 4}
+    assert made == {stack.Sweeping: 4}
     made.clear()
     jax.make_jaxpr(jax.grad(lambda w: program(w, xs)[0].sum()))(1.0)
     assert made == {
-        sweeps.Sweeping: 2 * (2 + 2 + 1),
+        stack.Sweeping: 2 * (2 + 2 + 1),
         stack.StackEmitter: 2 * (2 + 1),
         stack_adjoint._StackReverse: 2 * (2 + 1),
     }

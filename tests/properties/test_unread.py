@@ -13,8 +13,7 @@ import autobatch as ab
 from autobatch.errors import Failure
 from autobatch.testing import Program, assert_same, trees
 from autobatch.testing.programs import load, typical_tree
-from autobatch.testing.statements import StatementWriter
-from autobatch.testing.writing import INTEGER, DrawnScope
+from autobatch.testing.writing import INTEGER, DrawnScope, StatementWriter
 
 PROBE = '''
 def probe(t, depth):

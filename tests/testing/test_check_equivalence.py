@@ -12,8 +12,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.testing import Difference, NotEquivalent, assert_same, check_equivalence, differences
-from autobatch.testing.equivalence import _smallest
-from autobatch.testing.ways import Mismatch, Way
+from autobatch.testing.ways import Mismatch, Way, _smallest
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -7,36 +7,287 @@ it was compiled for, and a later process loads no compiler.
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import hashlib
 import importlib
 import logging
+import mmap
 import platform
+import struct
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import jax
+import numpy as np
+from numpy.typing import NDArray
 
-from autobatch.backends.llvm.ffi import HANDLER, INTERFACE, capsule
-from autobatch.backends.llvm.link import Code, LinkError, link
-from autobatch.backends.llvm.processor import defined
-from autobatch.backends.llvm.targets import AVX2, BY_WIDTH, GATHERS, ProcessorTarget, of_flags
-from autobatch.common import cache_files
-from autobatch.common.cache_files import user_cache_folder
+from autobatch.backends.llvm.targets import AVX2, BY_WIDTH, GATHERS, ProcessorTarget, defined, of_flags
+from autobatch.backends.llvm.text import LlvmFunction
+from autobatch.common import cache
+from autobatch.common.cache import user_cache_folder
 from autobatch.common.stages import stage
 from autobatch.source import Span
+
+# ---- ffi
+#
+# The function that XLA calls, as LLVM IR: it takes a call frame apart.
+#
+# The layout of the structures is that of `xla/ffi/api/c_api.h`, which jaxlib ships; fields are of 8 bytes or padded to
+# them. The handler says which version of that interface it was written for, and XLA refuses it where it supports that
+# version no longer. It keeps no state, so any number of threads may run it at once.
+
+
+VERSION = (0, 3)
+"""Of the foreign function interface: `XLA_FFI_API_MAJOR`, `XLA_FFI_API_MINOR`."""
+
+INTERFACE = 1
+"""XLA's typed foreign function interface, as `jax.ffi.register_ffi_target` numbers it."""
+
+METADATA = 1
+"""`XLA_FFI_Extension_Metadata`: XLA asks for the version instead of running anything."""
+
+# Offsets of fields, in bytes.
+FRAME_EXTENSION = 8
+FRAME_API = 16
+FRAME_ARGUMENT_COUNT = 56
+FRAME_ARGUMENTS = 72
+FRAME_RESULTS = 112
+FRAME_ATTRIBUTE_COUNT = 136
+FRAME_ATTRIBUTE_NAMES = 152
+FRAME_ATTRIBUTES = 160
+API_ERROR_CREATE = 48
+EXTENSION_TYPE = 8
+EXTENSION_METADATA = 24
+METADATA_MAJOR = 24
+METADATA_MINOR = 28
+METADATA_TRAITS = 32
+BUFFER_DATA = 24
+BUFFER_DIMENSIONS = 40
+
+HANDLER = "handler"
+"""The name of the function."""
+
+
+def buffer(f: LlvmFunction, buffers: str, number: str | int) -> str:
+    """One of a list of arguments or results."""
+    return f.load("ptr", buffers, f.mul(str(number), 8))
+
+
+def data(f: LlvmFunction, buffer: str) -> str:
+    """The address of its first number."""
+    return f.load("ptr", buffer, BUFFER_DATA)
+
+
+def dimension(f: LlvmFunction, buffer: str, axis: int) -> str:
+    return f.load("i64", f.load("ptr", buffer, BUFFER_DIMENSIONS), 8 * axis)
+
+
+def handler(run: Callable[[LlvmFunction, str, str, str], None]) -> LlvmFunction:
+    """`XLA_FFI_Handler`: returns no error. `run` writes the call: of the list of arguments, their number, the list of
+    results."""
+    f = LlvmFunction(f"ptr @{HANDLER}(ptr %frame) nounwind")
+    extension = f.load("ptr", "%frame", FRAME_EXTENSION)
+    f.branch(f.let(f"icmp ne ptr {extension}, null"), "extended", "run")
+    f.block("extended", falls=False)
+    kind = f.load("i32", extension, EXTENSION_TYPE, 4)
+    f.branch(f.let(f"icmp eq i32 {kind}, {METADATA}"), "metadata", "run")
+    f.block("metadata", falls=False)
+    metadata = f.load("ptr", extension, EXTENSION_METADATA)
+    for place, value in ((METADATA_MAJOR, VERSION[0]), (METADATA_MINOR, VERSION[1]), (METADATA_TRAITS, 0)):
+        f.do(f"store i32 {value}, ptr {f.at(metadata, place)}, align 4")
+    f.do("ret ptr null")
+    f.block("run", falls=False)
+    arguments, results = f.load("ptr", "%frame", FRAME_ARGUMENTS), f.load("ptr", "%frame", FRAME_RESULTS)
+    run(f, arguments, f.load("i64", "%frame", FRAME_ARGUMENT_COUNT), results)
+    f.do("ret ptr null")
+    return f
+
+
+def capsule(address: int) -> Any:
+    """The address of a handler, as JAX takes it."""
+    make = ctypes.pythonapi.PyCapsule_New
+    make.restype = ctypes.py_object
+    make.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    return make(address, None, None)
+
+
+# ---- link
+#
+# Machine code from an object file into the memory of this process: sections side by side, relocations applied.
+#
+# A process that finds its kernels in the cache needs nothing but this: no LLVM, whose library alone takes longer to
+# load than everything else. Objects are those that LLVM writes for x86-64 with the small code model and
+# position-independent code (ELF, System V ABI for AMD64): all distances in them fit 32 bits. Functions of other code
+# that they call are reached by jumps behind their own sections.
+
+
+PROGBITS, SYMTAB, RELA, NOBITS = 1, 2, 4, 8
+ALLOCATED = 2
+"""The flag of sections that are in memory when the program runs."""
+RELATIVE = frozenset({2, 4})
+"""R_X86_64_PC32 and R_X86_64_PLT32: a distance from the place that is written to."""
+JUMP = b"\xff\x25\x00\x00\x00\x00"
+"""`jmp` to the address that lies behind the instruction."""
+LENGTH = len(JUMP) + 8
+
+
+class LinkError(Exception):
+    """An object file that is none, or that holds what ours do not."""
+
+
+@dataclass(frozen=True)
+class Section:
+    name: int
+    type: int
+    flags: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    align: int
+
+
+@dataclass(frozen=True)
+class Code:
+    """Memory that can be executed, for as long as this object lives, and the addresses of functions in it."""
+
+    memory: mmap.mmap
+    functions: Mapping[str, int]
+
+
+def link(content: bytes, functions: Sequence[str], outside: Mapping[str, int] = MappingProxyType({})) -> Code:
+    """The code of an object file, and the addresses of some of its functions. `outside`: those of functions that it
+    calls and does not hold. LinkError where that cannot be."""
+    try:
+        return _link(content, functions, outside)
+    except (struct.error, IndexError, ValueError, OSError) as error:
+        raise LinkError(f"{type(error).__name__}: {error}") from error
+
+
+def _link(content: bytes, functions: Sequence[str], outside: Mapping[str, int]) -> Code:
+    if content[:6] != b"\x7fELF\x02\x01" or struct.unpack_from("<HH", content, 16) != (1, 62):
+        raise LinkError("it is no object file for x86-64")
+    sections = list(_sections(content))
+    places, size = {}, 0
+    for number, section in enumerate(sections):
+        if section.flags & ALLOCATED and section.type in (PROGBITS, NOBITS):
+            size = -(-size // max(section.align, 1)) * max(section.align, 1)
+            places[number] = size
+            size += section.size
+    called = [name for name in outside if b"\0" + name.encode() + b"\0" in content]
+    jumps = {name: size + k * LENGTH for k, name in enumerate(called)}
+    size += LENGTH * len(jumps)
+    memory = mmap.mmap(-1, max(size, 1), prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    for number, at in places.items():
+        section = sections[number]
+        if section.type == PROGBITS:
+            memory[at : at + section.size] = content[section.offset : section.offset + section.size]
+    for name, at in jumps.items():
+        memory[at : at + LENGTH] = JUMP + struct.pack("<Q", outside[name])
+    for section in sections:
+        if section.type == RELA and section.info in places:
+            _relocate(memory, content, section, sections, places, jumps)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+    if protect(ctypes.c_void_p(start), ctypes.c_size_t(len(memory)), mmap.PROT_READ | mmap.PROT_EXEC):
+        raise OSError(ctypes.get_errno(), "memory cannot be made executable")
+    return Code(memory, {name: start + _find(content, sections, places, name) for name in functions})
+
+
+def _sections(content: bytes) -> Iterator[Section]:
+    (table,) = struct.unpack_from("<Q", content, 40)
+    size, count = struct.unpack_from("<HH", content, 58)
+    for number in range(count):
+        fields = struct.unpack_from("<IIQQQQIIQQ", content, table + number * size)
+        name, kind, flags, _, offset, length, link, info, align, _ = fields
+        yield Section(name, kind, flags, offset, length, link, info, align)
+
+
+def _name(content: bytes, sections: list[Section], table: Section, number: int) -> str:
+    """Of a symbol."""
+    (name,) = struct.unpack_from("<I", content, table.offset + 24 * number)
+    start = sections[table.link].offset + name
+    return content[start : content.index(b"\0", start)].decode()
+
+
+def _symbol(content: bytes, table: Section, number: int, places: Mapping[int, int]) -> int | None:
+    """Where a symbol is, from the beginning of the memory; None where it is outside."""
+    _, _, _, section, value, _ = struct.unpack_from("<IBBHQQ", content, table.offset + 24 * number)
+    return places[section] + int(value) if section in places else None
+
+
+def _relocate(
+    memory: mmap.mmap,
+    content: bytes,
+    section: Section,
+    sections: list[Section],
+    places: Mapping[int, int],
+    jumps: Mapping[str, int],
+) -> None:
+    """Write the distances that a section asks for, all at once: a large function has thousands."""
+    asked = np.frombuffer(content, _RELA, section.size // _RELA.itemsize, section.offset)
+    kinds = asked["info"] & 0xFFFFFFFF
+    if unknown := set(kinds.tolist()) - RELATIVE:
+        raise LinkError(f"relocations of the types {sorted(unknown)} are not known")
+    symbols = sections[section.link]
+    targets = _targets(content, symbols, sections, places, jumps, (asked["info"] >> 32).astype(np.int64))
+    at = places[section.info] + asked["offset"].astype(np.int64)
+    distances = (targets + asked["addend"] - at).astype("<i4")
+    np.frombuffer(memory, np.uint8)[at[:, None] + np.arange(4)] = distances.view(np.uint8).reshape(-1, 4)
+
+
+def _targets(
+    content: bytes,
+    table: Section,
+    sections: list[Section],
+    places: Mapping[int, int],
+    jumps: Mapping[str, int],
+    numbers: Any,
+) -> Any:
+    """Where symbols are, by their numbers; functions of other code are where the jumps to them are."""
+    symbols = np.frombuffer(content, _SYMBOL, table.size // _SYMBOL.itemsize, table.offset)
+    starts = np.full(1 << 16, -1, np.int64)
+    starts[list(places)] = list(places.values())
+    held = starts[symbols["section"]]
+    found = np.where(held < 0, -1, held + symbols["value"].astype(np.int64))
+    for number in set(numbers[found[numbers] < 0].tolist()):
+        name = _name(content, sections, table, number)
+        if name not in jumps:
+            raise LinkError(f"it refers to something outside: {name}")
+        found[number] = jumps[name]
+    return found[numbers]
+
+
+_RELA = np.dtype([("offset", "<u8"), ("info", "<u8"), ("addend", "<i8")])
+_SYMBOL = np.dtype(
+    [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
+)
+
+
+def _find(content: bytes, sections: list[Section], places: Mapping[int, int], function: str) -> int:
+    """Where a function is, from the beginning of the memory."""
+    for table in sections:
+        if table.type != SYMTAB:
+            continue
+        for number in range(table.size // 24):
+            at = _symbol(content, table, number, places)
+            if at is not None and _name(content, sections, table, number) == function:
+                return at
+    raise LinkError(f"it has no function {function}")
+
 
 logger = logging.getLogger("autobatch")
 
 BUILD = {"reloc": "pic", "codemodel": "small"}
-"""How the code reaches what belongs to it: as `link.py` expects."""
+"""How the code reaches what belongs to it: as `machine_code.py` expects."""
 
 
 LONG = 3000
@@ -87,7 +338,7 @@ _known: set[str] = set()
 """Targets that XLA knows."""
 
 
-@cache
+@functools.cache
 def _llvm() -> Any:
     try:
         llvm = importlib.import_module("llvmlite.binding")
@@ -122,7 +373,7 @@ def is_written_for_others() -> bool:
     return _asked.get() is not None
 
 
-@cache
+@functools.cache
 def _own_host() -> Host:
     if sys.platform != "linux" or platform.machine() != "x86_64":
         raise UnavailableError(f"it is for Linux on x86-64, not for {sys.platform} on {platform.machine()}")
@@ -191,7 +442,7 @@ def unkept(text: str, functions: Sequence[str], outside: Mapping[str, int]) -> C
 
 def held(name: str, functions: Sequence[str], outside: Mapping[str, int]) -> Code | None:
     """The code that an earlier `load` has kept under this name; None where there is none."""
-    content = cache_files.read(_object_path(name))
+    content = cache.read(_object_path(name))
     if content is None:
         return None
     try:
@@ -205,14 +456,14 @@ def held(name: str, functions: Sequence[str], outside: Mapping[str, int]) -> Cod
 
 def _load(name: str, text: str, functions: Sequence[str], outside: Mapping[str, int], vectorize: bool) -> Code:
     path = _object_path(name)
-    held = cache_files.read(path)
+    held = cache.read(path)
     if held is not None:
         try:
             return link(held, functions, outside)
         except LinkError as error:
             logger.warning("the kept object %s is not usable (%s): compiled again", path, error)
     made = compile_object(text, vectorize)
-    cache_files.write(path, made)
+    cache.write(path, made)
     try:
         return link(made, functions, outside)
     except LinkError as error:
@@ -289,17 +540,59 @@ def kept(stem: str, text: str, suffix: str, make: Callable[[], bytes]) -> bytes:
     """What `make` makes of a module, for whichever machine: read from the cache where it was made before."""
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     path = _object_path(f"autobatch_{stem}_{digest}", suffix)
-    found = cache_files.read(path)
+    found = cache.read(path)
     if found is None:
         found = make()
-        cache_files.write(path, found)
+        cache.write(path, found)
     return found
 
 
 def _object_path(name: str, suffix: str = ".o") -> Path | None:
-    if not cache_files.is_name(name):
+    if not cache.is_name(name):
         raise ValueError(f"{name!r} is no name of a file")
     try:
         return user_cache_folder() / "kernels" / f"{name}{suffix}"
     except RuntimeError:
         return None  # a user without a home
+
+
+# ---- checksums
+#
+# Sums of mixed words, as machine code: what `autobatch/call/transfer.py` tells changed columns by.
+
+
+POSITION, MIX = 0x9E3779B1, 0x7FEB352D
+"""What the position of a word is multiplied by, and what the word is then."""
+
+Words = NDArray[np.uint32]
+
+
+def module() -> str:
+    """sum over i of mixed(words[i] ^ POSITION * i), in 32 bits, in vectors that LLVM makes."""
+    f = LlvmFunction("i32 @checksum(ptr %words, i64 %count) nounwind")
+    total = f.slot(0)
+    with f.loop(0, "%count", 1) as i:
+        word = f.load("i32", f.at("%words", f.mul(i, 4)), align=4)
+        place = f.let(f"mul i32 {f.let(f'trunc i64 {i} to i32')}, {POSITION}")
+        mixed = f.let(f"xor i32 {word}, {place}")
+        mixed = f.let(f"mul i32 {_folded(f, mixed, 16)}, {MIX}")
+        f.set(total, f.add(f.get(total), f.let(f"zext i32 {_folded(f, mixed, 15)} to i64")))
+    f.do(f"ret i32 {f.let(f'trunc i64 {f.get(total)} to i32')}")
+    return str(f)
+
+
+def _folded(f: LlvmFunction, word: str, bits: int) -> str:
+    return f.let(f"xor i32 {word}, {f.let(f'lshr i32 {word}, {bits}')}")
+
+
+@functools.cache
+def by_machine_code() -> Callable[[Words], Any] | None:
+    """The function of words that lie one behind the other; None where there is no machine code."""
+    try:
+        text = module()
+        with lock:
+            code = load(target_name("checksum", text), text, ("checksum",), vectorize=True)
+    except UnavailableError:
+        return None
+    function = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p, ctypes.c_int64)(code.functions["checksum"])
+    return lambda words: np.uint32(function(words.ctypes.data, len(words)))

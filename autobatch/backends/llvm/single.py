@@ -7,8 +7,7 @@ from __future__ import annotations
 import math
 
 from autobatch.backends.llvm import functions, wide
-from autobatch.backends.llvm.double.exponentials import LOG2_E, or_nan
-from autobatch.backends.llvm.double.logarithms import power_or_special
+from autobatch.backends.llvm.double.exponentials import LOG2_E, or_nan, power_or_special
 from autobatch.backends.llvm.formulas import (
     INFINITY,
     Real,
@@ -24,7 +23,7 @@ from autobatch.backends.llvm.formulas import (
     where,
     with_sign_of,
 )
-from autobatch.backends.llvm.processor import ROUNDING, completed, exponent, mantissa, scaled
+from autobatch.backends.llvm.targets import ROUNDING, completed, exponent, mantissa, scaled
 
 TANH = (-0.3333328194277347, 0.133314422148151, -0.053739716263963316, 0.02063908, -0.00570498)
 """tanh(x) = x + x^3 P(x^2) for |x| <= 5/8: 4e-9 (weighted least squares with Lawson's weights)."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import ctypes
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from autobatch.backends.llvm.interrupts import Interrupts
+from functools import cache
+from importlib import import_module
 
 LONG = 1000
 """Lines of a function from which on formulas are called that stand in shorter ones."""
@@ -254,3 +253,157 @@ def lanes_below(f: LlvmFunction, lanes: int, count: str) -> str:
     counts = broadcast(f, lanes, "i32", f.let(f"trunc i64 {f.least(count, lanes)} to i32"))
     numbers = ", ".join(f"i32 {n}" for n in range(lanes))
     return f.let(f"icmp ult <{lanes} x i32> <{numbers}>, {counts}")
+
+
+# ---- interrupts
+#
+# Ctrl-C in machine code: loops ask now and then whether the call is still wanted, and leave the function if it is not.
+#
+# A loop counts its turns, and after `TURNS` of them calls what looks at the clock, and `CYCLES` of it later asks
+# Python, which runs the handlers of signals only when it is asked. `PyErr_CheckSignals` does so in the main thread, and
+# says whether one has raised an exception; parts of the call on other threads read a flag. What asks touches no memory
+# of the program, and LLVM is told so: what loops read stays in registers.
+
+
+TURNS = 1024
+CYCLES = 1 << 26
+
+STOPPED = 2
+"""What a function returns whose call was left."""
+
+OUTSIDE = ("PyGILState_Ensure", "PyErr_CheckSignals", "PyErr_NoMemory", "PyGILState_Release")
+"""The functions of Python that are asked."""
+
+HEADER = 64
+"""Bytes before the scratch memory: the address of the flag, and when Python was asked, at first 0."""
+
+_ASK = f"""
+define internal i32 @autobatch_asked(ptr %scratch) noinline cold nounwind {{
+entry:
+  %since = getelementptr i8, ptr %scratch, i64 -56
+  %before = load i64, ptr %since
+  %now = call i64 @llvm.readcyclecounter()
+  %gone = sub i64 %now, %before
+  %late = icmp ugt i64 %gone, {CYCLES}
+  br i1 %late, label %look, label %on
+on:
+  ret i32 0
+look:
+  store i64 %now, ptr %since
+  %place = getelementptr i8, ptr %scratch, i64 -64
+  %flag = load ptr, ptr %place
+  %set = load volatile i32, ptr %flag
+  %stopped = icmp ne i32 %set, 0
+  br i1 %stopped, label %stop, label %ask
+ask:
+  %state = call i32 @PyGILState_Ensure()
+  %raised = call i32 @PyErr_CheckSignals()
+  call void @PyGILState_Release(i32 %state)
+  ret i32 %raised
+stop:
+  ret i32 1
+}}
+define internal void @autobatch_no_memory() noinline cold nounwind {{
+  %state = call i32 @PyGILState_Ensure()
+  %none = call ptr @PyErr_NoMemory()
+  call void @PyGILState_Release(i32 %state)
+  ret void
+}}
+"""
+
+
+class Interrupts:
+    """The questions of one function. `scratch`: its scratch memory."""
+
+    def __init__(self, f: LlvmFunction, scratch: str) -> None:
+        self.f, self.scratch, self.label = f, scratch, f.name("stop")
+        self.turns = f.cleared_slot("i64", "0")
+        self.asks = False
+
+    def ask(self, weight: int) -> None:
+        """A turn of a loop, which counts as so many."""
+        f = self.f
+        self.asks = True
+        turns = f.add(f.get(self.turns), weight)
+        f.set(self.turns, turns)
+        ask, on = f.name("ask"), f.name("on")
+        f.branch(f.let(f"icmp ugt i64 {turns}, {TURNS}"), ask, on, rarely=True)
+        f.block(ask, falls=False)
+        f.set(self.turns, 0)
+        effects = "nounwind memory(inaccessiblemem: readwrite)"
+        asked = f.let(f"call i32 @autobatch_asked(ptr {self.scratch}) {effects}")
+        f.branch(f.let(f"icmp ne i32 {asked}, 0"), self.label, on, rarely=True)
+        f.block(on, falls=False)
+
+    def give_up(self) -> None:
+        """There is no memory left: the function is left, with an exception that says so."""
+        self.asks = True
+        self.f.do("call void @autobatch_no_memory()")
+        self.f.do(f"br label %{self.label}")
+
+    def leave(self, behind: Sequence[Callable[[], None]]) -> str:
+        """Write where the function is left, behind its end; what it has taken is given back. The text that it needs."""
+        if not self.asks:
+            return ""
+        self.f.block(self.label, falls=False)
+        for write in behind:
+            write()
+        self.f.do(f"ret i64 {STOPPED}")
+        for of in ("i32 @PyGILState_Ensure()", "i32 @PyErr_CheckSignals()", "ptr @PyErr_NoMemory()"):
+            self.f.declare(f"declare {of}")
+        self.f.declare("declare void @PyGILState_Release(i32)")
+        self.f.declare("declare i64 @llvm.readcyclecounter()")
+        return _ASK
+
+
+# ---- outside
+#
+# Functions outside that machine code calls, by name: of the C library, of Python, and of BLAS.
+#
+# Those of the C library are what a stack needs, what LLVM makes of loops, and what it calls where a processor has no
+# operation. BLAS is that of SciPy (OpenBLAS in its wheels), through the pointers that `scipy.linalg.cython_blas` has
+# for Cython; SciPy is loaded when code needs it.
+
+
+BLAS = tuple(f"{of}{name}" for of in "sd" for name in ("gemm", "gemv"))
+"""Products of matrices, and of a matrix and a vector, of single and double precision."""
+
+BLAS_NAME = "autobatch_{}"
+"""What machine code calls them."""
+
+
+@cache
+def library() -> Mapping[str, int]:
+    """The addresses of the functions, by the names that machine code has for them."""
+    library = ctypes.CDLL("libm.so.6")  # and with it the C library
+    rounding = [f"{name}{of}" for name in ("fma", "floor", "ceil", "rint", "round", "roundeven") for of in ("", "f")]
+    names = ("malloc", "realloc", "free", "memcpy", "memmove", "memset", *rounding)
+    found = {}
+    for name, of in (*((n, library) for n in names), *((n, ctypes.pythonapi) for n in OUTSIDE)):
+        address = ctypes.cast(getattr(of, name), ctypes.c_void_p).value
+        assert address is not None
+        found[name] = address
+    return _Outside(found)
+
+
+class _Outside(Mapping[str, int]):
+    def __init__(self, found: Mapping[str, int]) -> None:
+        self._found = found
+        self._blas = {BLAS_NAME.format(name): name for name in BLAS}
+
+    def __getitem__(self, name: str) -> int:
+        return _of_blas(self._blas[name]) if name in self._blas else self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self._found, *self._blas))
+
+    def __len__(self) -> int:
+        return len(self._found) + len(self._blas)
+
+
+def _of_blas(name: str) -> int:
+    capsule = import_module("scipy.linalg.cython_blas").__pyx_capi__[name]
+    of, pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
+    of.restype, of.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    return int(pointer(capsule, of(capsule)))

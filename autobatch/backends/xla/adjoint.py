@@ -16,19 +16,27 @@ import jax
 import jax.numpy as jnp
 
 from autobatch.backends.xla.emit import Emission, ScheduleEmitter
-from autobatch.backends.xla.inverse import Inverse, ReadEntries, Runs, as_rows, entries_of, invert, scaled
 from autobatch.backends.xla.loops import LevelLoop
 from autobatch.backends.xla.masks import LiveRows as MaskedRows
 from autobatch.backends.xla.masks import on_rows
-from autobatch.backends.xla.products.choice import choose_outer, choose_sum
-from autobatch.backends.xla.products.operation import Source, outer, sum_rows
-from autobatch.backends.xla.reverse_loops import ReverseLoop
-from autobatch.backends.xla.row_reads import in_tables, rows_read
-from autobatch.backends.xla.rows import counted, segment_reduce, take
-from autobatch.data.tables import Signature
+from autobatch.backends.xla.products.operation import Source, choose_outer, choose_sum, outer, sum_rows
+from autobatch.backends.xla.rows import (
+    Inverse,
+    ReadEntries,
+    Runs,
+    as_rows,
+    counted,
+    entries_of,
+    in_tables,
+    invert,
+    rows_read,
+    scaled,
+    segment_reduce,
+    take,
+)
+from autobatch.data.spec import Signature
 from autobatch.ir import jax_compat
-from autobatch.ir.core import Literal
-from autobatch.ir.elementwise import LINEAR
+from autobatch.ir.core import LINEAR, Literal
 from autobatch.ir.masked import is_masked
 from autobatch.ir.system import (
     PLACED,
@@ -47,11 +55,73 @@ from autobatch.ir.system import (
     Spread,
     Taken,
     Variable,
+    reads,
 )
 from autobatch.passes.autodiff.rules import as_pullback, contract, rule_of
 from autobatch.passes.schedule.contractions import row_product
+from autobatch.passes.schedule.costs import gather_layout
 from autobatch.passes.schedule.fission import Recurrence, RowOrder, Schedule, ScheduleStage, Task
-from autobatch.passes.schedule.requests import gather_layout
+
+# ---- reverse loops
+#
+# The level loops of a derivative, last level first.
+
+
+class ReverseLoop(LevelLoop):
+    """A level loop of a derivative: rows add up what the rows that have read them hand down, or read such sums."""
+
+    e: AdjointEmission
+
+    def __init__(self, emission: AdjointEmission, recurrence: Recurrence, before: Sequence[Task]) -> None:
+        super().__init__(emission, recurrence, before)
+        self.runs: dict[Variable, Runs] = {}
+        for task in recurrence.tasks:
+            for equation in task.equations:
+                if isinstance(equation, Collect | Follow):
+                    first = emission.beginnings(self.buffer_of(equation))
+                    self.runs[equation.result] = emission.runs(equation, first)
+                for x in reads(equation):
+                    if isinstance(equation, Compute) and x in self.made and self.made[x].order != task.order:
+                        emission.permutation(task.order, self.made[x].order)
+
+    def runs_of(self, equation: Collect | Follow) -> Runs:
+        return self.runs[equation.result]
+
+    def buffer_of(self, equation: Collect | Follow) -> tuple[Variable, ...]:
+        """The variables of the buffer that is read."""
+        inside = self.made.keys() & set(equation.sources)
+        return next(g for g in self.recurrence.buffers if not inside.isdisjoint(g))
+
+    def gathered(self, equation: Equation, order: RowOrder, start: Any, width: int, buffers: list[Any]) -> Any:
+        if not isinstance(equation, Collect | Follow):
+            return super().gathered(equation, order, start, width, buffers)
+        runs = self.runs[equation.result]
+        source = self.source(equation, buffers)
+        dtype = jax_compat.device_dtype(equation.result.type)
+
+        def entry(where: Any, live: Any) -> Any:
+            held = jnp.where(live, where, 0)
+            index = take(runs.index, held)
+            live = live & (index >= 0)
+            values = take(source, jnp.where(live, index, 0)).astype(dtype)
+            if runs.factors is not None:
+                values = scaled(values, take(runs.factors, held))
+            return jnp.where(live.reshape((width,) + (1,) * (values.ndim - 1)), values, jnp.zeros_like(values))
+
+        if runs.first is None:
+            return entry(start + jnp.arange(width), jnp.ones(width, bool))
+        first, count = (
+            jax.lax.dynamic_slice_in_dim(x, start, width, allow_negative_indices=False)
+            for x in (runs.first, runs.count)
+        )
+        longest = jnp.max(count)
+
+        def more(carry: tuple[Any, Any]) -> tuple[Any, Any]:
+            at, total = carry
+            return at + 1, total + entry(first + at, at < count)
+
+        begin = jnp.int32(1), entry(first, count > 0)
+        return jax.lax.while_loop(lambda c: c[0] < longest, more, begin)[1]
 
 
 @dataclass

@@ -18,13 +18,12 @@ import numpy as np
 from autobatch.backends.folds import data_column
 from autobatch.backends.xla.loops import Buffers, LevelLoop
 from autobatch.backends.xla.native.before import before_loops
-from autobatch.backends.xla.products.window import Matrices, product_of_rows
-from autobatch.backends.xla.row_reads import rows_of_each
-from autobatch.backends.xla.rows import compute, compute_live, counted, segment_reduce, take
+from autobatch.backends.xla.products.operation import Matrices, product_of_rows
+from autobatch.backends.xla.rows import compute, compute_live, counted, rows_of_each, segment_reduce, take
 from autobatch.common import targets
-from autobatch.data.tables import Signature, TableRequest, layout
+from autobatch.data.spec import Signature, TableRequest, layout
 from autobatch.ir import jax_compat
-from autobatch.ir.core import Literal
+from autobatch.ir.core import Array, Literal
 from autobatch.ir.system import (
     PLACED,
     Atom,
@@ -49,11 +48,10 @@ from autobatch.ir.system import (
     reads,
     results,
 )
-from autobatch.ir.types import Array
 from autobatch.passes.schedule.contractions import row_product
+from autobatch.passes.schedule.costs import gather_layout, weight_dtype
 from autobatch.passes.schedule.fission import Recurrence, RowOrder, Schedule, ScheduleStage, Task
-from autobatch.passes.schedule.requests import gather_layout, weight_dtype
-from autobatch.passes.schedule.row_reads import lookups
+from autobatch.passes.schedule.sharing import lookups
 
 
 @dataclass

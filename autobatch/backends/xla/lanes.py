@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from autobatch.ir import leaf
-from autobatch.ir.elementwise import BY_NUMBER
+from autobatch.ir.core import BY_NUMBER, FINITE_DERIVATIVE, INFINITE, Array
 from autobatch.ir.ops import Op
-from autobatch.ir.types import Array
+from autobatch.passes.autodiff.adjoint import in_part
 
 OverRows = Callable[[Op, Sequence[Array], Sequence[Any], Sequence[bool]], Sequence[Any]]
 
@@ -45,3 +45,23 @@ def select_rows(mask: Any, x: Any, y: Any) -> Any:
 def is_float(x: Any) -> bool:
     """Can it move: is it of floats, or of complex numbers?"""
     return bool(jnp.issubdtype(jnp.result_type(x), jnp.inexact))
+
+
+# ---- cut
+#
+# Leaf operations over rows some of which do not use the results, or have failed (`passes/autodiff/adjoint.py`).
+
+
+def over_rows_in_part(op: Op, types: Sequence[Array], xs: Sequence[Any], varying: Sequence[bool]) -> Sequence[Any]:
+    """As `over_rows`; a row whose cotangents are zero contributes nothing to derivatives where they are not finite."""
+    moves = any(is_float(x) and v for x, v in zip(xs, varying, strict=True))
+    if op.name in FINITE_DERIVATIVE or not moves:
+        return over_rows(op, types, xs, varying)
+    if op.name in INFINITE:  # the rows of what all rows share are added up where they are no longer infinite
+        rows = next(x.shape[0] for x, v in zip(xs, varying, strict=True) if v)
+        xs = [
+            x if v or not is_float(x) else jnp.broadcast_to(x, (rows, *jnp.shape(x)))
+            for x, v in zip(xs, varying, strict=True)
+        ]
+        varying = [v or is_float(x) for x, v in zip(xs, varying, strict=True)]
+    return in_part(lambda xs: over_rows(op, types, xs, varying), xs, varying)

@@ -12,17 +12,14 @@ import jax
 import jax.numpy as jnp
 
 from autobatch.backends.folds import NEUTRAL, combine
-from autobatch.backends.xla.inverse import Runs
 from autobatch.backends.xla.native.operation import native
-from autobatch.backends.xla.products.choice import choose_empty
-from autobatch.backends.xla.products.operation import empty
-from autobatch.backends.xla.products.window import LoopProducts, Source
-from autobatch.backends.xla.rows import compute_live, take
-from autobatch.data.tables import window_widths
+from autobatch.backends.xla.products.operation import LoopProducts, Source, choose_empty, empty
+from autobatch.backends.xla.rows import Runs, compute_live, take
+from autobatch.data.spec import window_widths
 from autobatch.ir import jax_compat
 from autobatch.ir.system import Atom, Collect, Compute, Equation, Fold, Follow, Gather, Variable, reads, results
 from autobatch.passes.schedule.fission import Recurrence, RowOrder, Task
-from autobatch.planning.size_classes import of_word
+from autobatch.planning.plan import of_word
 
 if TYPE_CHECKING:
     from autobatch.backends.xla.emit import Emission

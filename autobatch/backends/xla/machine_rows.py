@@ -18,6 +18,7 @@ import numpy as np
 
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.lanes.control import RegionWriter
+from autobatch.backends.llvm.lanes.lifetimes import widest_of
 from autobatch.backends.llvm.lanes.ops import shape_of
 from autobatch.backends.llvm.lanes.program import (
     Body,
@@ -33,9 +34,8 @@ from autobatch.backends.llvm.lanes.recursion import run_recursion
 from autobatch.backends.llvm.lanes.refill import LoopSplit, refilled, why
 from autobatch.backends.llvm.lanes.reverse import inner_gradient, pulled_back
 from autobatch.backends.llvm.lanes.tensors import KEY, Tensor
-from autobatch.backends.llvm.lanes.widths import widest_of
 from autobatch.backends.llvm.machine_code import RefusedError
-from autobatch.backends.llvm.outside import library
+from autobatch.backends.llvm.text import library
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Value, While, walk
 from autobatch.ir.leaf import DerivativeRule

@@ -12,30 +12,30 @@
 What all rows share stays uniform: a condition of it is a plain `cond`, a loop that it ends a plain `while`. Where a
 derivative is wanted every arm is behind its `any`, and inside it rows outside the mask compute with the numbers of one
 inside (DESIGN.md, section 4: double where), so nothing that is not finite comes of them. A loop has a derivative by
-`backends/xla/masked_loops.py`.
+`backends/xla/masks.py`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, assert_never
+from typing import Any, NamedTuple, assert_never
 
 import jax
 import jax.numpy as jnp
 
-from autobatch.backends.xla import stack_adjoint, sweeps
-from autobatch.backends.xla.compaction import arm_width, loop_widths, packed
-from autobatch.backends.xla.cut import over_rows_in_part
-from autobatch.backends.xla.lanes import WITH_CONTROL, is_float, over_rows, select_rows
+from autobatch.backends.xla import machine, stack, stack_adjoint
+from autobatch.backends.xla.lanes import WITH_CONTROL, is_float, over_rows, over_rows_in_part, select_rows
 from autobatch.backends.xla.machine_rows import by_machine_code
-from autobatch.backends.xla.masked_loops import Until, differentiable_loop, plain_loop
+from autobatch.common import targets
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import (
+    MOVING,
     Apply,
+    Array,
     Call,
     For,
     If,
@@ -49,13 +49,314 @@ from autobatch.ir.core import (
     regions,
     walk,
 )
-from autobatch.ir.elementwise import MOVING
 from autobatch.ir.masked import NO_LIMIT, Allowed, limit_of, may_have_failed
 from autobatch.ir.ops import Op
 from autobatch.ir.rewrite import free_values, region_values
-from autobatch.ir.types import Array
-from autobatch.passes.analysis.unused import unused_results
+from autobatch.options import OptionError
+from autobatch.passes.analysis.liveness import unused_results
 from autobatch.passes.autodiff.rules import inner_pullback
+from autobatch.passes.schedule.costs import EXPENSIVE, in_words
+from autobatch.source import NOWHERE, Span
+
+# ---- compaction
+#
+# Rows under a mask of which few are active are packed together, and go on as fewer rows.
+#
+#     while count(active) > 64: 256 rows take a turn
+#     at = places of the active rows                      row 3, 17, 40, ... of 256
+#     state = state256[at]                                run on as row 0, 1, 2, ... of 64
+#     while count(active) > 16: 64 rows take a turn
+#     ...                                                 until 8 rows are left
+#     state256[at] = state
+#
+# A loop whose rows need from few turns to many then computes little more rows than it has to: for trip counts that are
+# distributed exponentially 1.4 times as many by halves, 1.8 by quarters, where 1,000 rows that all take the turns of
+# the longest are 7 times as many. Each width is a copy of the loop in the executable, so a long one has fewer of them.
+# The same for an arm of a branch: if few rows take it, they are computed as few.
+#
+# What it costs was measured on CPUs (`benchmarks/masks.py`), and on other platforms, whose lanes are cheap, it is off.
+
+
+WORK = 1024
+"""Operations on numbers in a turn of all rows from which on fewer rows are faster. A turn of XLA's CPU loops that does
+next to nothing takes as long as some hundred of them."""
+
+ARM_COST, ARM_ROWS = 64, 128
+"""Operations of an arm on one row, and rows, from which on the same holds of an arm: its rows are looked for and put
+back each time that the branch runs, which takes as long as some forty operations on each of all rows."""
+
+FEWEST = 8
+"""Rows that a vector unit computes at once: fewer are not faster."""
+
+COPIES, COPIES_FOR_WORK = 256, 2048
+"""How many instructions the copies of a loop may have: in any case, and where its turns are much work. An instruction
+takes about a millisecond to compile."""
+
+
+def loop_widths(loop: While, rows: int, careful: bool) -> list[int]:
+    """How many rows a loop on `rows` rows computes in a turn, from all of them to the fewest: by halves, or by quarters
+    where the loop is long."""
+    cost = cost_of(loop.condition) + cost_of(loop.body)
+    if not _is_measured() or rows * cost < WORK:
+        return [rows]
+    room = min(COPIES + rows * cost // 256, COPIES_FOR_WORK) // _emitted(loop, careful)
+    halves, quarters = ([rows, *_narrowings(rows, cost, factor)] for factor in (2, 4))
+    return halves if len(halves) <= room + 1 else quarters[: room + 1]
+
+
+def _narrowings(rows: int, cost: int, factor: int) -> Iterator[int]:
+    while rows * cost >= WORK and (narrower := _narrower(rows, factor)) < rows:
+        yield narrower
+        rows = narrower
+
+
+def _emitted(instruction: Instruction, careful: bool) -> int:
+    """How many instructions there will be in the executable: a loop with a derivative is run, recorded, run again,
+    run once more and reversed."""
+    inside = sum(_emitted(i, careful) for region in regions(instruction) for i in region.body)
+    return 1 + inside * (5 if careful and isinstance(instruction, While) else 1)
+
+
+def arm_width(arm: Region, rows: int) -> int | None:
+    """For how few rows an arm of a branch on `rows` rows is compiled once more. None: it is not worth it."""
+    if not _is_measured() or rows < ARM_ROWS or cost_of(arm) < ARM_COST:
+        return None
+    return _narrower(rows, 16)
+
+
+def _narrower(rows: int, factor: int) -> int:
+    return max(FEWEST, -(-rows // (factor * FEWEST)) * FEWEST)
+
+
+def _is_measured() -> bool:
+    return targets.platform() == "cpu"
+
+
+def cost_of(region: Region) -> int:
+    """What a region computes for one row, in operations on numbers; a loop that nobody can count has ten turns."""
+    return sum(map(_cost, region.body))
+
+
+def _cost(instruction: Instruction) -> int:
+    match instruction:
+        case Apply(op=op) if op.name in MOVING:
+            return 0
+        case Apply(op=op, operands=xs, results=results):
+            size = sum(map(_size, results)) * (8 if op.name in EXPENSIVE else 1)
+            contracts = op.name in ("dot_general", "conv_general_dilated", "scan", "while", "cond")
+            return size * max([1, *map(_size, xs)]) if contracts else size
+        case If(then=then, orelse=orelse):
+            return max(cost_of(then), cost_of(orelse))
+        case For(count=Literal(value=int(count)), body=body):
+            return count * cost_of(body)
+        case _:
+            return 10 * sum(map(cost_of, regions(instruction)))
+
+
+def _size(x: Any) -> int:
+    return math.prod(x.type.shape) if isinstance(x.type, Array) else 1
+
+
+class CompactedRows(NamedTuple):
+    """Some of the rows as fewer ones: row `at[k]` is the `k`-th, for each `k` of `live`, bool[width]."""
+
+    rows: int
+    at: Any
+    live: Any
+
+    def take(self, xs: Sequence[Any]) -> list[Any]:
+        """These rows of arrays; those past the last of them have the numbers of some row."""
+        at = jnp.minimum(self.at, self.rows - 1)
+        return [jnp.take(x, at, axis=0, mode="clip") for x in xs]
+
+    def put(self, xs: Sequence[Any], found: Sequence[Any]) -> list[Any]:
+        """Arrays with these rows replaced."""
+        past = self.rows + jnp.arange(self.live.shape[0], dtype=jnp.int32)
+        at = jnp.where(self.live, self.at, past)
+        return [x.at[at].set(y, mode="drop", unique_indices=True) for x, y in zip(xs, found, strict=True)]
+
+
+def packed(mask: Any, width: int) -> CompactedRows:
+    """The rows of a mask, `width` of them at most, in their order."""
+    rows = mask.shape[0]
+    before = jnp.cumsum(mask, dtype=jnp.int32)
+    at = jnp.searchsorted(before, jnp.arange(1, width + 1, dtype=jnp.int32)).astype(jnp.int32)
+    return CompactedRows(rows, at, at < rows)
+
+
+# ---- masked loops
+#
+# A loop that computed numbers end, with a derivative in reverse: states are kept at few turns and computed again.
+#
+# `states` are kept for each of a few units of turns, the `levels`. State `p` lies by the digits of `p` in base
+# `states`: a multiple of `states ** k` in the slots of level `k`, where the next one overwrites nothing that is needed:
+#
+# forward      every state is written where it belongs; the slots of the finest level are overwritten again and again
+# backward     turn p needs state p; where its block has been overwritten, turns run again from the multiple before
+#
+# So a loop keeps `states * levels` of them however long it is, and computes a turn again at most `levels - 1` times,
+# none of the first `states`. (Multi-level checkpointing: Griewank and Walther, Evaluating Derivatives, 12.3.)
+
+
+State = Sequence[Any]
+Step = Callable[[State, State], list[Any]]
+
+
+class Until(NamedTuple):
+    """A loop runs while more than `least` rows go on, and until it has had all its `turns`. `place`: where it is."""
+
+    turns: Allowed
+    least: int = 0
+    place: Span = NOWHERE
+
+    def goes_on(self, turn: Any, state: State) -> Any:
+        some = jnp.sum(state[0], dtype=jnp.int32) > self.least if self.least else jnp.any(state[0])
+        return some & (turn < self.turns.most)
+
+
+def plain_loop(step: Step, held: State, start: State, until: Until, begun: Any) -> tuple[Any, list[Any]]:
+    """`state = step(held, state)`, where `state[0]` says which rows go on, after `begun` turns: how many turns there
+    were then, and the last state."""
+
+    def turn(carry: Any) -> Any:
+        return carry[0] + 1, step(held, carry[1])
+
+    found: tuple[Any, list[Any]] = jax.lax.while_loop(lambda c: until.goes_on(*c), turn, (begun, list(start)))
+    return found
+
+
+def differentiable_loop(
+    step: Step, held: State, start: State, until: Until, begun: Any, moved: Step
+) -> tuple[Any, list[Any]]:
+    """The same, with a derivative, that of `moved`, which computes the same. Neither closes over a tracer."""
+    loop = _MaskedLoop(step, moved, [is_float(x) for x in held], [is_float(x) for x in start], until)
+    return loop.run(held, start, begun)
+
+
+class _MaskedLoop:
+    """`held` and `start`: which of what is read in all turns, and of the state, can move."""
+
+    def __init__(self, step: Step, moved: Step, held: Sequence[bool], start: Sequence[bool], until: Until) -> None:
+        self.step, self.moved, self.held, self.start, self.until = step, moved, held, start, until
+        self.levels, self.states = until.turns.levels, until.turns.states
+
+    def run(self, held: State, start: State, begun: Any) -> tuple[Any, list[Any]]:
+        @jax.custom_vjp
+        def loop(moving: Any, fixed: Any, begun: Any) -> tuple[Any, list[Any]]:
+            outer, state = self.joined(moving, fixed)
+            return plain_loop(self.step, outer, state, self.until, begun)
+
+        def forward(moving: Any, fixed: Any, begun: Any) -> tuple[tuple[Any, list[Any]], Any]:
+            outer, state = self.joined(moving, fixed)
+            final, kept, turns = self.recorded(outer, state, begun)
+            return (begun + turns, final), (outer, kept, turns)
+
+        def backward(residuals: Any, cotangents: Any) -> Any:
+            outer, kept, turns = residuals
+            moved = [ct for ct, flag in zip(cotangents[1], self.start, strict=True) if flag]
+            return self.reversed(outer, kept, turns, moved), None, None
+
+        loop.defvjp(forward, backward)
+        moving = [[x for x, f in zip(xs, flags, strict=True) if f] for xs, flags in self.parts(held, start)]
+        fixed = [[x for x, f in zip(xs, flags, strict=True) if not f] for xs, flags in self.parts(held, start)]
+        found: tuple[Any, list[Any]] = loop(moving, fixed, begun)
+        return found
+
+    def parts(self, held: State, start: State) -> list[tuple[State, Sequence[bool]]]:
+        return [(held, self.held), (start, self.start)]
+
+    def joined(self, moving: Any, fixed: Any) -> list[list[Any]]:
+        """What is held and the state, from what moves in them and what does not."""
+        return [_merged(m, f, flags) for m, f, flags in zip(moving, fixed, (self.held, self.start), strict=True)]
+
+    def recorded(self, outer: State, start: State, begun: Any) -> tuple[list[Any], list[Any], Any]:
+        """The last state, the kept ones, and the number of turns from `begun` on."""
+        self.check_memory(start)
+        empty = [jnp.zeros((self.states * self.levels, *jnp.shape(x)), jnp.result_type(x)) for x in start]
+
+        def turn(carry: Any) -> Any:
+            at, state, kept = carry
+            return at + 1, self.step(outer, state), self.put(kept, at, state)
+
+        at, final, kept = jax.lax.while_loop(
+            lambda c: self.until.goes_on(begun + c[0], c[1]), turn, (jnp.int32(0), list(start), empty)
+        )
+        return final, kept, at
+
+    def check_memory(self, state: State) -> None:
+        """Refuse what could not be kept: half of the memory is for everything else."""
+        kept, most = self.states * self.levels, machine.limit() // 2
+        needed = kept * sum(math.prod(jnp.shape(x)) * jnp.result_type(x).itemsize for x in state)
+        if needed > most:
+            where, turns = self.until.place, self.until.turns.most
+            raise OptionError(
+                f"{where}: the derivative of this loop keeps {kept:,} states of its rows, {in_words(needed)}, and half "
+                f"of the memory is {in_words(most)}\n{where.excerpt()}\n  with checkpoint='all' set max_iterations "
+                f"(now {turns:,}) to the turns that the loop needs, or choose checkpoint='sqrt' or 32; else call with "
+                "fewer examples at a time"
+            )
+
+    def reversed(self, outer: State, kept: State, turns: Any, cotangents: State) -> Any:
+        """The cotangents of what moves: of what is held, and of the first state."""
+        moving = [x for x, flag in zip(outer, self.held, strict=True) if flag]
+        fixed = [x for x, flag in zip(outer, self.held, strict=True) if not flag]
+
+        def turn(carry: Any) -> Any:
+            after, kept, total, cts = carry
+            at = after - 1
+            kept = self.again(outer, kept, at)
+            state = self.get(kept, at)
+            others = [x for x, flag in zip(state, self.start, strict=True) if not flag]
+
+            def moved(of_held: State, of_state: State) -> list[Any]:
+                new = self.moved(_merged(of_held, fixed, self.held), _merged(of_state, others, self.start))
+                return [x for x, flag in zip(new, self.start, strict=True) if flag]
+
+            _, pull = jax.vjp(moved, moving, [x for x, flag in zip(state, self.start, strict=True) if flag])
+            more, cts = pull(list(cts))
+            return at, kept, [a + b for a, b in zip(total, more, strict=True)], cts
+
+        zeros = [jnp.zeros_like(x) for x in moving]
+        first = (turns, list(kept), zeros, list(cotangents))
+        _, _, total, cts = jax.lax.while_loop(lambda c: c[0] > 0, turn, first)
+        return [total, cts]
+
+    def again(self, outer: State, kept: list[Any], at: Any) -> list[Any]:
+        """The kept states with state `at` among them."""
+        first = at
+        for level in range(1, self.levels):
+            unit = self.states**level
+            first = jnp.where((at + 1) % unit == 0, at + 1 - unit, first)
+
+        def turn(carry: Any) -> Any:
+            here, state, kept = carry
+            state = self.step(outer, state)
+            return here + 1, state, self.put(kept, here + 1, state)
+
+        found: list[Any] = jax.lax.while_loop(lambda c: c[0] < at, turn, (first, self.get(kept, first), kept))[2]
+        return found
+
+    def slot(self, turn: Any) -> Any:
+        """Where the state before a turn lies: at the level of its last digit that is not zero."""
+        found = turn // self.states ** (self.levels - 1) % self.states
+        for level in range(1, self.levels):
+            digit = turn // self.states ** (self.levels - 1 - level) % self.states
+            found = jnp.where(digit != 0, level * self.states + digit, found)
+        return found
+
+    def put(self, kept: State, turn: Any, state: State) -> list[Any]:
+        at = self.slot(turn)
+        return [jax.lax.dynamic_update_index_in_dim(b, x, at, 0) for b, x in zip(kept, state, strict=True)]
+
+    def get(self, kept: State, turn: Any) -> list[Any]:
+        at = self.slot(turn)
+        return [jax.lax.dynamic_index_in_dim(b, at, keepdims=False) for b in kept]
+
+
+def _merged(moving: State, fixed: State, flags: Sequence[bool]) -> list[Any]:
+    a, b = iter(moving), iter(fixed)
+    return [next(a) if flag else next(b) for flag in flags]
+
 
 GUARDED = 10
 """Operations from which on an arm stands behind `any` of its mask."""
@@ -141,7 +442,7 @@ def _blocks(op: Op, xs: Sequence[Any], varying: Sequence[bool], rows: LiveRows |
     if careful:
         found = stack_adjoint.differentiable(op, xs, varying, count, live)
     else:
-        found, _ = sweeps.run(op, xs, varying, count, live)
+        found, _ = stack.run(op, xs, varying, count, live)
     return found if any(varying) else [x[0] for x in found]
 
 
@@ -359,7 +660,7 @@ class _Lanes:
     def guarded(self, region: Region, results: Sequence[Value], env: Environment, inside: Any) -> Sequence[Any]:
         """The results of an arm; any values in rows that do not take it. An arm that few rows take is run for those."""
         wide = partial(self.arm, region, results, env, inside)
-        if not region.body or (not self.careful and _cost(region) < GUARDED):
+        if not region.body or (not self.careful and _cost_of_masks(region) < GUARDED):
             return wide()
 
         def skip() -> list[Any]:
@@ -494,7 +795,7 @@ def _both(mask: Any, condition: Any) -> Any:
     return condition if mask is None else mask & condition
 
 
-def _cost(region: Region) -> int:
+def _cost_of_masks(region: Region) -> int:
     """What a region computes, in operations on small rows."""
     total = 0
     for i in walk(region):

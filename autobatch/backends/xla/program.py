@@ -3,23 +3,284 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, cast
 
+import jax
+import jax.numpy as jnp
+
 from autobatch.backends.interface import Cost, Declined, Load, Mode, RowEquations, Work
-from autobatch.backends.xla import costs
-from autobatch.backends.xla.differentiable import Differentiable
-from autobatch.backends.xla.emit import ScheduleEmitter
+from autobatch.backends.xla.adjoint import AdjointProgram
+from autobatch.backends.xla.emit import Emission, ScheduleEmitter
+from autobatch.backends.xla.lanes import is_float
 from autobatch.backends.xla.machine import machine
-from autobatch.backends.xla.native.eligible import all_by_kernel
-from autobatch.data.tables import Signature
+from autobatch.backends.xla.native.values import all_by_kernel
+from autobatch.backends.xla.rows import rows_read
+from autobatch.common.sparse_rows import SparseRows
+from autobatch.data.spec import Signature
 from autobatch.errors import UnsupportedError
-from autobatch.ir.system import Compute, Equation
+from autobatch.ir import core
+from autobatch.ir.system import Compute, Equation, Variable
 from autobatch.options import Options
-from autobatch.passes.autodiff import Policy
+from autobatch.passes.autodiff import Adjoint, Policy, RowCotangents, differentiate
 from autobatch.passes.schedule.costs import TYPICAL, MachineCosts
-from autobatch.passes.schedule.fission import Recurrence, Schedule
+from autobatch.passes.schedule.fission import Recurrence, Schedule, print_schedule
 from autobatch.planning.plan import DataPlan
+
+# ---- costs
+#
+# What a call of XLA costs: the executable, control flow on computed numbers, and the plan of examples of structure.
+#
+# The constants are microseconds (`_ns`: nanoseconds), fitted to 357 calls and 213 derivatives by
+# `python -m benchmarks.choice.fit`. Control flow costs from 0.2 ms to seconds; the constants are of its cheapest kinds,
+# as machine code is the faster one of all.
+
+
+MANY, LARGE, SHARED, PRODUCTS = 16, 256, 30_000, 200_000
+"""Rows from which on a product of many rows is another one, and from which on threads share so many numbers; the
+multiplications from which on they share products of fewer rows."""
+
+
+@dataclass(frozen=True)
+class XlaConstants:
+    """`call`: of one executable. `operation_ns`: those that XLA does not fuse. Of each row: numbers that are made,
+    multiplications of products, and products and sorts that each row has for itself (`own`). `dot`: a product of many
+    rows. `control`: data-dependent control flow; `inside_ns`: of each row, the multiplications in there. `plan`,
+    `plan_row`: where lists and objects come with the call, or integers decide a recursion. `planned`: where their
+    plan is kept; `level`: a loop over them whose steps have no product; `case`: a branch in a recursion. `wake`:
+    threads that share the rows. `planned_*`: of examples of structure, numbers and multiplications, as there are few
+    iterations."""
+
+    call: float
+    operation_ns: float
+    element_ns: float
+    multiplication_ns: float
+    own: float
+    dot: float
+    control: float
+    inside_ns: float
+    plan: float
+    plan_row: float
+    planned: float
+    level: float
+    case: float
+    wake: float
+    planned_element_ns: float
+    planned_multiplication_ns: float
+
+
+VALUES = XlaConstants(18.0, 1.6, 0.2, 0.04, 1.5, 7.9, 250.0, 0.4, 5500.0, 24.0, 130.0, 1.8, 34.0, 87.0, 0.11, 0.018)
+DERIVATIVES = XlaConstants(
+    35.0, 90.0, 1.4, 0.0089, 1.3, 15.0, 840.0, 4.1, 5200.0, 38.0, 240.0, 380.0, 260.0, 52.0, 0.064, 0.093
+)
+
+LAUNCH, GPU_CALL, TURNS = 10.0, 80.0, 16
+"""On a GPU: of a kernel in a loop, and of a call; iterations that such a loop is taken to have."""
+
+START, OPERATION = 0.3, 5e-4
+"""Seconds to compile at least, and for each operation (medians of the same programs)."""
+MOST_UNROLLED = 3000
+"""Operations from which on loops stay loops."""
+
+
+def cost(work: Work, load: Load, constants: XlaConstants | None = None) -> Cost:
+    """What a call costs."""
+    of = constants or (DERIVATIVES if load.derives else VALUES)
+    is_planned = work.structured or work.recursions > work.following
+    rows, controls = load.rows, work.decided if is_planned else work.loops + work.branches + work.fails
+    first = (START + OPERATION * min(work.operations, MOST_UNROLLED)) * (2 if load.derives else 1)
+    if load.device == "gpu":
+        return Cost(GPU_CALL + LAUNCH * TURNS * min(controls, work.loops), first)
+    wakes = not is_planned and work.dots > 0 and rows * work.products > PRODUCTS
+    wakes = wakes or (rows > LARGE and (work.dots > 0 or rows * work.elements > SHARED))
+    row = of.element_ns * work.elements + of.multiplication_ns * work.multiplications
+    if is_planned:
+        row = of.planned_element_ns * work.elements + of.planned_multiplication_ns * work.multiplications
+    call = of.call + of.wake * wakes + rows * (1e-3 * row + of.own * work.own)
+    if is_planned:
+        call += of.planned + of.level * work.loops * (not work.dots) + of.case * work.branches * work.recursions
+        call += 0.0 if load.planned else of.plan + of.plan_row * rows
+    else:
+        call += 1e-3 * of.operation_ns * work.operations + of.dot * work.dots * (rows > MANY)
+    if controls:
+        call += of.control + 1e-3 * of.inside_ns * work.inside * rows
+    return Cost(call, first)
+
+
+# ---- differentiable
+#
+# A program with its derivative, for JAX: `jax.custom_vjp` around the emitted computation.
+#
+# Nothing is differentiated before a derivative is asked for. The two halves of a derivative, the forward pass that
+# keeps residuals and the backward pass that reads them, are programs like the first, and have derivatives in turn: to
+# any order. The rule lets no value of an enclosing trace in but by its arguments, so that it works under `jax.jit`,
+# `jax.vmap` and `jax.checkpoint`.
+
+
+class Differentiable:
+    """An emitted program that JAX can differentiate. `root` is the schedule that its tables were made for. `by_rows`:
+    for `linearised`, where the cotangents of tables that are read by rows are these rows. `cut`: examples that failed
+    have no derivative (`passes/autodiff/adjoint.py`)."""
+
+    def __init__(
+        self,
+        program: ScheduleEmitter,
+        root: Schedule,
+        policy: Policy = "save_dots",
+        by_rows: bool = False,
+        cut: bool = False,
+    ) -> None:
+        self.program, self.root, self.policy, self.by_rows, self.cut = program, root, policy, by_rows, cut
+
+    @cached_property
+    def adjoint(self) -> Adjoint | None:
+        """The adjoint; None where nothing that an output depends on can move."""
+        program = self.program
+        return differentiate(program.schedule, self.root, program.constants, self.policy, self.by_rows, self.cut)
+
+    @cached_property
+    def residuals(self) -> tuple[Variable, ...]:
+        return self.adjoint.residuals if self.adjoint is not None else ()
+
+    @cached_property
+    def keeping(self) -> Differentiable:
+        """The program with the residuals of its adjoint as outputs behind its own."""
+        system = self.program.schedule.system
+        wider = replace(system, outputs=(*system.outputs, *self.residuals))
+        program = replace(self.program, schedule=replace(self.program.schedule, system=wider))
+        return Differentiable(program, self.root, self.policy, cut=self.cut)
+
+    @cached_property
+    def reverse(self) -> Differentiable:
+        """The adjoint as a program."""
+        assert self.adjoint is not None
+        program = self.program
+        made = AdjointProgram(
+            self.adjoint.schedule, program.request, self.adjoint.constants, program.products, program.loops, self.root
+        )
+        return Differentiable(made, self.root, self.policy, cut=self.cut)
+
+    def as_text(self) -> str:
+        """What the adjoint is handed of the values of the program, and its schedule."""
+        if self.adjoint is None:
+            return "nothing that can move\n"
+        kept = ", ".join(f"{v}: {v.type}" for v in self.residuals)
+        return f"residuals, {self.policy}: {kept or 'none'}\n{print_schedule(self.adjoint.schedule)}"
+
+    def run(
+        self,
+        shared: Sequence[Any],
+        tables: Mapping[str, Any],
+        signature: Signature,
+        handed: Sequence[Any] = (),
+        mode: Mode = "reverse",
+    ) -> list[Any]:
+        """The outputs of the system: arrays over the capacity of their spaces."""
+        assert not self.by_rows
+        if mode == "forward":
+            return self.program.run(shared, tables, signature, handed)
+        moving, still = _split(tables)
+        inner: Mode = "reverse" if mode == "reverse" else "forward"
+
+        @jax.custom_vjp
+        def apply(shared: list[Any], moving: dict[str, Any], handed: list[Any], still: dict[str, Any]) -> list[Any]:
+            return self.program.run(shared, {**moving, **still}, signature, handed)
+
+        def forward(shared: list[Any], moving: dict[str, Any], handed: list[Any], still: dict[str, Any]) -> Any:
+            found = self.keeping.run(shared, {**moving, **still}, signature, handed, inner)
+            count = len(self.program.schedule.system.outputs)
+            return found[:count], (found[count:], shared, moving, handed, still)
+
+        def backward(held: Any, cotangents: list[Any]) -> Any:
+            kept, shared, moving, handed, still = held
+            return *self.pulled(shared, moving, handed, still, signature, kept, cotangents, inner), None
+
+        apply.defvjp(forward, backward)
+        outputs: list[Any] = apply([jnp.asarray(x) for x in shared], moving, list(handed), still)
+        return outputs
+
+    def pulled(
+        self,
+        shared: Sequence[Any],
+        moving: Mapping[str, Any],
+        handed: Sequence[Any],
+        still: Mapping[str, Any],
+        signature: Signature,
+        kept: Sequence[Any],
+        cotangents: Sequence[Any],
+        mode: Mode,
+    ) -> tuple[list[Any], dict[str, Any], list[Any]]:
+        """The cotangents of shared inputs, of columns of floats and of what was handed in, from those of the outputs
+        and the residuals `kept`."""
+        adjoint = self.adjoint
+        rows = {} if adjoint is None else adjoint.rows
+        of_shared: list[Any] = [
+            jnp.zeros_like(x) if is_float(x) and k not in rows else None for k, x in enumerate(shared)
+        ]
+        of_columns = {name: jnp.zeros_like(x) for name, x in moving.items()}
+        of_handed: list[Any] = [jnp.zeros_like(x) if is_float(x) else None for x in handed]
+        if adjoint is None:
+            return of_shared, of_columns, of_handed
+        tables = {**moving, **still}
+        given = [*kept, *(cotangents[k] for k in adjoint.seeds)]
+        made = self.reverse.run(shared, tables, signature, given, mode)
+        assert len(set(adjoint.shared)) == len(adjoint.shared), "each input is one variable"
+        found = iter(made)
+        for k in adjoint.shared:
+            of_shared[k] = next(found).astype(shared[k].dtype)
+        for column in adjoint.columns:
+            of_columns[column] = next(found).astype(moving[column].dtype)
+        for k in adjoint.given:
+            of_handed[k] = next(found).astype(handed[k].dtype)
+        emission = Emission(self.reverse.program, shared, tables, signature)
+        for k, parts in rows.items():
+            read = [_rows(emission, part, made) for part in parts]
+            indices, values = (jnp.concatenate(xs) if len(xs) > 1 else xs[0] for xs in zip(*read, strict=True))
+            of_shared[k] = SparseRows(indices, values.astype(shared[k].dtype), shared[k].shape)
+        return of_shared, of_columns, of_handed
+
+    def linearised(
+        self, shared: Sequence[Any], tables: Mapping[str, Any], signature: Signature, mode: Mode
+    ) -> tuple[list[Any], Callable[[Sequence[Any]], tuple[list[Any], dict[str, Any]]]]:
+        """The outputs, and the pullback of their cotangents (of those that are floats; None for others) to shared
+        inputs and columns of floats. The pullback is a pytree."""
+        inner: Mode = "reverse" if mode == "reverse" else "forward"
+        moving, still = _split(tables)
+        held = [jnp.asarray(x) for x in shared]
+        found = self.keeping.run(held, tables, signature, (), inner)
+        count = len(self.program.schedule.system.outputs)
+        pull = _Pull(self, signature, inner)
+        return found[:count], jax.tree_util.Partial(pull, held, moving, still, found[count:])
+
+
+@dataclass(frozen=True)
+class _Pull:
+    """A pullback but for its arrays: what `jax.jit` compares."""
+
+    of: Differentiable
+    signature: Signature
+    mode: Mode
+
+    def __call__(
+        self, shared: Any, moving: Any, still: Any, kept: Any, cotangents: Sequence[Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        of_shared, of_columns, _ = self.of.pulled(
+            shared, moving, (), still, self.signature, kept, cotangents, self.mode
+        )
+        return of_shared, of_columns
+
+
+def _rows(emission: Emission, part: RowCotangents, outputs: Sequence[Any]) -> tuple[Any, Any]:
+    """The indices and rows of a read, of the outputs of an adjoint."""
+    indices = [emission.literal(x) if isinstance(x, core.Literal) else outputs[x] for x in part.indices]
+    return rows_read(part.of, indices, outputs[part.cotangent], emission.live(part.of), clean=True)
+
+
+def _split(tables: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Columns of floats, and everything else."""
+    moving = {name: jnp.asarray(x) for name, x in tables.items() if is_float(x)}
+    return moving, {name: x for name, x in tables.items() if name not in moving}
 
 
 def window_costs(schedule: Schedule, options: Options) -> MachineCosts:
@@ -108,7 +369,7 @@ class Xla:
 
     def cost(self, work: Work, load: Load) -> Cost:
         """See `costs.py`."""
-        return costs.cost(work, load)
+        return cost(work, load)
 
     def compile(self, taken: XlaProgram) -> XlaProgram:
         """The same: JAX traces it when it is run first."""

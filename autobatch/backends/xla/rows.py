@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ from autobatch.backends.xla.masks import LiveRows, on_rows
 from autobatch.ir import jax_compat
 from autobatch.ir.masked import is_masked
 from autobatch.ir.system import Compute, Fold, Variable
+from autobatch.passes.schedule.sharing import filling, row_indices, row_values, values_of_rows
 
 
 def take(array: Any, index: Any) -> Any:
@@ -90,3 +92,152 @@ def compute(equation: Compute, xs: Sequence[Any]) -> Sequence[Any]:
 
 def _varying(equation: Compute) -> list[bool]:
     return [isinstance(x, Variable) and x.space is not None for x in equation.operands]
+
+
+# ---- inverse
+#
+# The inverse of tables of pointers: what has read each row.
+#
+# Cotangents go from the rows that have read to the rows that were read; the tables of the primal say the opposite.
+
+
+@dataclass(frozen=True)
+class ReadEntries:
+    """What the entries of tables have read: `row` is the row that each has read, past the last one where it does not
+    count; `source` where its cotangent lies. `count`: how often each row has been read; `once`: none more than once."""
+
+    row: Any
+    source: Any
+    count: Any
+    once: Any
+
+    @property
+    def rows(self) -> int:
+        rows: int = self.count.shape[0]
+        return rows
+
+    def placed(self, room: int) -> Any:
+        """The entry that has read each row, where no row has been read more than once."""
+        at = jnp.arange(self.row.shape[0], dtype=self.row.dtype)
+        where = jnp.where(self.row < self.rows, self.row, room)
+        return jnp.zeros(room, self.row.dtype).at[where].set(at, mode="drop")
+
+
+@dataclass(frozen=True)
+class Inverse:
+    """Which entries have read each row: `count[row]` ones from `first[row]` on in `entry`, and in `index`, where their
+    cotangents lie."""
+
+    first: Any
+    count: Any
+    index: Any
+    entry: Any
+
+
+def as_rows(weight: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """Factors, one for each row or each number of it, for rows of this shape."""
+    wide = weight.reshape(weight.shape[0], *(weight.shape[1:] or (1,) * len(shape)))
+    return jnp.broadcast_to(wide, (weight.shape[0], *shape)).astype(dtype)
+
+
+def scaled(values: Any, factors: Any) -> Any:
+    """Cotangents times factors. A factor of zero says that nothing was read: zero, whatever the cotangent is."""
+    return jnp.where(factors == 0, jnp.zeros_like(values), values * factors)
+
+
+def entries_of(row: Any, source: Any, rows: int) -> ReadEntries:
+    count = jnp.zeros(rows + 1, row.dtype).at[row].add(1, mode="promise_in_bounds")[:rows]
+    return ReadEntries(row, source, count, jnp.max(count, initial=0) <= 1)
+
+
+def invert(found: ReadEntries) -> Inverse:
+    """The entries that have read each row, in their order. Where no row is read twice, as in trees, nothing is
+    sorted."""
+    entries, rows = found.row.shape[0], found.rows
+    dtype = found.row.dtype
+    room = max(entries, rows)
+
+    def placed() -> tuple[Any, Any]:
+        return found.placed(room), jnp.arange(rows, dtype=dtype)
+
+    def ordered() -> tuple[Any, Any]:
+        order = jnp.argsort(found.row, stable=True).astype(dtype)
+        return jnp.pad(order, (0, room - entries)), jnp.cumsum(found.count, dtype=dtype) - found.count
+
+    entry, first = jax.lax.cond(found.once, placed, ordered)
+    return Inverse(first, found.count, take(found.source, entry), entry)
+
+
+@dataclass(frozen=True)
+class Runs:
+    """What each row of a loop adds up: `count[row]` entries from `first[row]` on, which are the rows `index` of a
+    buffer (negative: none), each multiplied by its factor where there are any. `first` None: one entry a row."""
+
+    first: Any
+    count: Any
+    index: Any
+    factors: Any
+
+
+# ---- row reads
+#
+# Rows that were read of a table, from all rows of a space: their indices, and their cotangents.
+#
+# of = dynamic_slice(table, word)    word [7, 2, _]    cotangent [[a], [b], [_]]    live 2
+#                                    indices [7, 2, V]        rows [a, b, 0]        V: no row of the table
+
+
+def rows_read(of: Compute, indices: Sequence[Any], cotangent: Any, live: Any, clean: bool) -> tuple[Any, Any]:
+    """`indices` int32[n] and `rows` [n, ...] of what `of` has read: the operands behind the table, and the cotangent.
+
+    `live` bool[rows] says which rows count, None where it was read once. The index of the others is one past the last
+    row of the table; what lies there is zero if it is to be `clean`."""
+    if live is None:
+        return row_indices(of, indices, _count(of)), row_values(of, cotangent)
+    found = _of_all(of, indices, len(live))
+    rows = jax.vmap(lambda ct: row_values(of, ct))(cotangent)
+    if clean:
+        rows = jnp.where(live.reshape(-1, *(1,) * (rows.ndim - 1)), rows, jnp.zeros_like(rows))
+    found = jnp.where(live[:, None], found, _count(of))
+    return found.reshape(-1), rows.reshape(-1, *rows.shape[2:])
+
+
+def rows_of_each(of: Compute, indices: Sequence[Any], tables: Any, which: Any) -> Any:
+    """What `of` reads where row k has the table `tables[which[k]]`: no row has a copy of its own."""
+    count = _count(of)
+    found = _of_all(of, indices, len(which))
+    held = tables.reshape(-1, *tables.shape[2:])
+    rows = take(held, which[:, None] * count + jnp.clip(found, 0, count - 1))
+    if (other := filling(of)) is not None:
+        inside = (found >= 0) & (found < count)
+        rows = jnp.where(inside.reshape(*inside.shape, *(1,) * (rows.ndim - 2)), rows, jnp.asarray(other, rows.dtype))
+    return jax.vmap(lambda r: values_of_rows(of, r))(rows)
+
+
+def in_tables(indices: Any, which: Any, shape: tuple[int, ...]) -> Any:
+    """Indices of rows, as many for each of `which`, the table that it reads, in all tables end to end; past the end
+    where either is out of range. `shape`: tables, rows, ..."""
+    tables, count = shape[:2]
+    held = jnp.repeat(which, indices.shape[0] // which.shape[0], total_repeat_length=indices.shape[0])
+    inside = (indices >= 0) & (indices < count) & (held < tables)
+    return jnp.where(inside, held * count + indices, tables * count)
+
+
+def _count(of: Compute) -> int:
+    table = of.operands[0]
+    assert isinstance(table, Variable)
+    return table.type.shape[0]
+
+
+def _of_all(of: Compute, indices: Sequence[Any], rows: int) -> Any:
+    """int32[rows, n]: `row_indices` of all rows."""
+    varying = [isinstance(x, Variable) and x.space is not None for x in of.operands[1:]]
+
+    def one(*own: Any) -> Any:
+        rest = iter(own)
+        return row_indices(of, [next(rest) if v else x for v, x in zip(varying, indices, strict=True)], _count(of))
+
+    if not any(varying):
+        found = one()
+        return jnp.broadcast_to(found, (rows, *found.shape))
+    return jax.vmap(one)(*(x for v, x in zip(varying, indices, strict=True) if v))

@@ -24,20 +24,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.backends.xla.cut import over_rows_in_part
-from autobatch.backends.xla.lanes import is_float, select_rows
+from autobatch.backends.xla.lanes import is_float, over_rows_in_part, select_rows
 from autobatch.backends.xla.stack import (
     BlockRun,
     StackEmitter,
     StackState,
     packed,
+    run,
     size_of,
     stored_dtype,
     unpacked,
 )
-from autobatch.backends.xla.sweeps import run
-from autobatch.ir.blocks import Block, Enter
 from autobatch.ir.core import Value
+from autobatch.ir.leaf import Block, Enter
 from autobatch.ir.ops import Op
 from autobatch.passes.analysis.liveness import read_by, set_by
 

@@ -20,11 +20,8 @@ import numpy as np
 from autobatch.backends.cuda.arrays import DeviceArray
 from autobatch.call import transfer
 from autobatch.call.arguments import ArgumentSlot
-from autobatch.call.batches.batch import Batch, schema_like
-from autobatch.call.batches.groups import BatchForm, BatchLeaves, Group, Planner, with_rows
-from autobatch.call.batches.joint import JointPart, join
-from autobatch.call.batches.packing import Declared, merged, pack_fresh, pack_like, unknown_lists
-from autobatch.call.checks import Check
+from autobatch.call.batches.batch import Batch, Declared, merged, pack_fresh, pack_like, schema_like, unknown_lists
+from autobatch.call.batches.groups import BatchForm, BatchLeaves, Group, JointPart, Planner, join, with_rows
 from autobatch.call.ready import (
     PlannedProgram,
     Ready,
@@ -35,17 +32,18 @@ from autobatch.call.ready import (
     one_batch,
     require_one_batch,
 )
-from autobatch.data import validation
-from autobatch.data.archive import Damaged
+from autobatch.call.transfer import Check
+from autobatch.data import storage
 from autobatch.data.columns import ROOT, Columns, has_mask, host_dtype, host_shape
-from autobatch.data.layout import TypesDisagree
+from autobatch.data.infer import TypesDisagree
+from autobatch.data.ragged import ShapesDiffer, WithinOne, ragged_names
 from autobatch.data.schema import Schema, without_numpy
-from autobatch.data.shapes import ShapesDiffer, WithinOne, ragged_names
+from autobatch.data.storage import Damaged
 from autobatch.data.together import component_field, component_schema, root_columns, schema_together, together
 from autobatch.errors import BatchError, PlanError, SourceError, of_empty_lists
+from autobatch.ir.core import Array, Type
 from autobatch.ir.jax_compat import row_type
 from autobatch.ir.template import Input, is_numpy
-from autobatch.ir.types import Array, Type
 
 T = TypeVar("T")
 
@@ -193,7 +191,7 @@ class Examples:
             if not any(isinstance(x, jax.core.Tracer) for x in leaves.columns.values()):
                 columns = transfer.from_leaves(form.schema, form.count, dict(form.enums), leaves.columns)
                 try:
-                    validation.check(columns)
+                    storage.check(columns)
                 except Damaged as error:
                     raise PlanError(
                         f"{self.function}: the columns of the batch have changed since it was packed, and do not fit "

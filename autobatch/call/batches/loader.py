@@ -25,8 +25,7 @@ import numpy.typing as npt
 
 from autobatch.call import transfer
 from autobatch.call.batches.batch import Batch
-from autobatch.call.batches.groups import Group
-from autobatch.call.batches.joint import cut_together
+from autobatch.call.batches.groups import Group, cut_together
 from autobatch.call.grouped import GroupedBatch
 from autobatch.data.columns import Ints
 from autobatch.errors import BatchError

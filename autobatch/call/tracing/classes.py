@@ -18,11 +18,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from autobatch.call.tracing.copying import rebuilt
+from autobatch.call.tracing.filled import rebuilt
 from autobatch.call.tracing.log import (
     FIXED,
     GIVEN,
-    MOST,
+    MOST_SMALL,
     NO_PLACE,
     NUMBERS,
     OUTS,
@@ -406,7 +406,7 @@ class OperationClasses:
                 if c.uniform or c.kind is None or not all(map(self._is_uniform, c.slots)):
                     continue
                 if c.name != _AS_IT_IS and c.kind.size <= SMALL:
-                    if small >= MOST:
+                    if small >= MOST_SMALL:
                         continue
                     small += 1
                 c.uniform = changed = True

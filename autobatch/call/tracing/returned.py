@@ -4,25 +4,182 @@
                                                        (h, Free('... "cat" ...', [[]])),  (g, Free(...))
 
 Numbers, strings and None at a place, tuples of one length, dicts with the same keys and lists of one kind are results
-as those of any batched function: arrays, containers, `Ragged`. All else is free: `ObjectNodes` (`blueprints.py`).
+as those of any batched function: arrays, containers, `Ragged`. All else is free: `ObjectNodes` (`results.py`).
 """
 
 from __future__ import annotations
 
+import ast
+import builtins
+import copyreg
+import dis
 import enum
+import itertools
+import linecache
+import re
+import sys
+import threading
+import types
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from types import CodeType, FrameType
 from typing import Any, Final, Literal
 
 import jax
 import numpy as np
 
 from autobatch.call import transfer
-from autobatch.call.blueprints import Blueprint, NamedConstants, Value
-from autobatch.call.tracing.copying import rebuilt
-from autobatch.call.tracing.graphs import ConstantNode, DictNode, ListNode, Node, ObjectNode, Tuple
+from autobatch.call.results import Blueprint, NamedConstants, TextPieces, Value
+from autobatch.call.tracing.filled import Filled, rebuilt, whole
 from autobatch.call.tracing.log import ItemsMarker, LeafMarker, TracedRun
+from autobatch.errors import UnsupportedError
+from autobatch.source import NOWHERE
+
+# ---- graphs
+#
+# What a run returns, as a graph: its numbers are leaves, what can change keeps its identity, and an instance of any
+# class is what `copy.copy` takes it apart into.
+#
+# [Cell(h, None)]   ->   Listed([Object(Cell, state=Table({"value": Leaf(0), "next": None}))])
+
+
+@dataclass(eq=False)
+class ListNode:
+    """A list. What can change keeps its identity in a graph."""
+
+    parts: list[Node]
+
+
+@dataclass(eq=False)
+class DictNode:
+    """A dict: its keys, as they are and as nodes, and its values."""
+
+    keys: list[Any]
+    names: list[Node]
+    parts: list[Node]
+
+
+@dataclass(eq=False)
+class Tuple:
+    """A tuple or NamedTuple like `of`."""
+
+    of: tuple[Any, ...]
+    parts: list[Node]
+
+
+@dataclass(eq=False)
+class ObjectNode:
+    """An instance of any class, as `copy.copy` takes it apart."""
+
+    make: Any
+    args: list[Node]
+    state: Node = None
+    items: Sequence[Node] = ()
+    pairs: Sequence[tuple[Node, Node]] = ()
+
+
+@dataclass(frozen=True)
+class ConstantNode:
+    """A class, a function or a member of an enum."""
+
+    value: Any
+
+
+Node = LeafMarker | ListNode | DictNode | Tuple | ObjectNode | ConstantNode | str | bytes | None
+
+CONSTANTS = (
+    type,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.ModuleType,
+    enum.Enum,
+    types.MethodDescriptorType,
+)
+
+
+class ResultGraph:
+    """The graph of a result. `leaves` receives its numbers, of which symbols are instances of `symbol`."""
+
+    def __init__(self, leaves: list[Any], symbol: type) -> None:
+        self.leaves = leaves
+        self.numbers = (symbol, bool, int, float, complex, np.ndarray, np.generic, jax.Array)
+        self._made: dict[int, Node] = {}
+        self._alive: list[Any] = []
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def whole(self, value: Any) -> Node:
+        """The graph of a value. Objects that are linked in long chains need no deep recursion."""
+        made = self.of(value)
+        while self._waiting:
+            self._waiting.popleft()()
+        return made
+
+    def of(self, value: Any) -> Node:
+        """The node of a value, whose parts may still be missing."""
+        if value is None or type(value) in (str, bytes):
+            return value  # type: ignore[no-any-return]
+        if isinstance(value, CONSTANTS):
+            if isinstance(value, types.FunctionType) and value.__closure__:
+                raise _refused(value)
+            return ConstantNode(value)
+        value = whole(value) if type(value) is Filled else value
+        if type(value) in self.numbers or (isinstance(value, self.numbers) and not isinstance(value, PYTHON)):
+            self.leaves.append(value)
+            return LeafMarker(len(self.leaves) - 1)
+        if id(value) not in self._made:
+            self._alive.append(value)
+            self._container(value)
+        return self._made[id(value)]
+
+    def all(self, values: Iterable[Any]) -> list[Node]:
+        return [self.of(x) for x in values]
+
+    def _container(self, value: Any) -> None:
+        later = self._waiting.append
+        if isinstance(value, tuple) and (type(value) is tuple or hasattr(value, "_fields")):
+            self._made[id(value)] = Tuple(value, self.all(value))
+        elif type(value) is list:
+            listed = self._made[id(value)] = ListNode([])
+            later(lambda: listed.parts.extend(self.all(value)))
+        elif type(value) is dict:
+            table = self._made[id(value)] = DictNode(list(value), [], [])
+            later(lambda: table.names.extend(self.all(value)))
+            later(lambda: table.parts.extend(self.all(value.values())))
+        else:
+            self._object(value)
+
+    def _object(self, value: Any) -> None:
+        reduce = copyreg.dispatch_table.get(type(value))
+        try:
+            found = reduce(value) if reduce is not None else value.__reduce_ex__(4)
+        except TypeError:
+            raise _refused(value) from None
+        if isinstance(found, str):
+            self._made[id(value)] = ConstantNode(value)
+            return
+        make, args, state, items, pairs = (*found, None, None, None)[:5]
+        made = self._made[id(value)] = ObjectNode(make, self.all(args))
+
+        def fill() -> None:
+            made.state, made.items = self.of(state), self.all(items or ())
+            made.pairs = [(self.of(k), self.of(x)) for k, x in pairs or ()]
+
+        self._waiting.append(fill)
+
+
+PYTHON = (bool, int, float, complex)
+"""What has subclasses that are objects."""
+
+
+def _refused(value: Any) -> UnsupportedError:
+    return UnsupportedError(
+        f"a result of type {type(value).__name__} of a function whose structure is traced", NOWHERE,
+        "return numbers, arrays, strings, containers, and objects that `copy.copy` can copy",
+    )  # fmt: skip
+
 
 # ---- what results have in common
 
@@ -391,3 +548,150 @@ class TracedResults:
         writing = Writing(run, self.constants, groups)
         text = writing.text(run.result)
         return text, list(groups), [[x.number for x in group] for group in writing.lists]
+
+
+# ---- printing
+#
+# What a function prints while it is traced: noted, with the numbers that are computed, and printed example by example
+# when these are known.
+#
+#     print("loss", h)        ->   ["loss", Leaf(0)]
+#     print(f"loss {h:.3f}")  ->   [["loss ", (Leaf(0), ".3f")]]
+#
+# The text of a number is not known where an f-string is made. In its place stands a mark, where the source shows that
+# the string goes to `print` and nowhere else.
+
+
+FORMATTING = ("FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC")
+"""The instructions that an f-string formats a value with."""
+
+MARK = re.compile("\ue000(\\d+)\ue001")
+
+
+class RunPrinting:
+    """What one run prints. `leaves` receives the numbers; `is_symbol`: is a value not known?"""
+
+    def __init__(self, leaves: list[Any], symbol: type, is_symbol: Callable[[Any], bool]) -> None:
+        self.leaves, self.symbol, self.is_symbol = leaves, symbol, is_symbol
+        self.lines: list[Node] = []
+        self._formatted: list[tuple[Any, str]] = []
+
+    def format(self, value: Any, spec: str, frame: FrameType) -> str | None:
+        """A mark for the text of a number; None where the text may be looked at."""
+        code, at = frame.f_code, frame.f_lasti
+        if dis.opname[code.co_code[at]] not in FORMATTING:
+            return None
+        line, end, column, stop = next(itertools.islice(code.co_positions(), at // 2, None), (None,) * 4)
+        if line is None or end is None or column is None or stop is None:
+            return None
+        if not any(a <= (line, column) and (end, stop) <= b for a, b in _printed(code)):
+            return None
+        self._formatted.append((value, spec))
+        return f"\ue000{len(self._formatted) - 1}\ue001"
+
+    def print(self, args: tuple[Any, ...], sep: Any, end: Any, file: Any) -> None:
+        """Note a call of `print`."""
+        stream = "stderr" if file is sys.stderr else "stdout"
+        texts = [" " if sep is None else sep, "\n" if end is None else end, stream]
+        self.lines.append(ListNode([ListNode(list(map(self._argument, args))), *texts]))
+
+    def _argument(self, value: Any) -> Node:
+        if isinstance(value, str) and MARK.search(value):
+            pieces = MARK.split(value)
+            return Tuple(TextPieces(), [self._formatted_node(x) if k % 2 else x for k, x in enumerate(pieces)])
+        known = len(self.leaves)
+        try:
+            node = ResultGraph(self.leaves, self.symbol).whole(value)
+        except Exception:  # it is no object that can be copied: `str` says whether a number is in it
+            del self.leaves[known:]
+            return str(value)
+        if any(map(self.is_symbol, self.leaves[known:])):
+            return node
+        del self.leaves[known:]
+        return str(value)
+
+    def _formatted_node(self, number: str) -> Node:
+        value, spec = self._formatted[int(number)]
+        return Tuple((), [ResultGraph(self.leaves, self.symbol).of(value), spec])
+
+
+@cache
+def _printed(code: CodeType) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Where f-strings begin and end that go to `print` and nowhere else: lines and columns in bytes."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(code.co_filename)))
+    except SyntaxError:
+        return []
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+            for text in itertools.chain.from_iterable(map(_texts, node.args)):
+                nested = any(isinstance(x, ast.JoinedStr) for v in text.values for x in ast.walk(_value(v)))
+                if not nested and text.end_lineno is not None and text.end_col_offset is not None:
+                    found.append(((text.lineno, text.col_offset), (text.end_lineno, text.end_col_offset)))
+    return found
+
+
+def _value(part: ast.expr) -> ast.AST:
+    return part.value if isinstance(part, ast.FormattedValue) else part
+
+
+def _texts(node: ast.expr) -> list[ast.JoinedStr]:
+    """The f-strings that an argument is put together of."""
+    match node:
+        case ast.JoinedStr():
+            return [node]
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return [*_texts(left), *_texts(right)]
+        case _:
+            return []
+
+
+# ---- print itself
+
+
+class _PrintingLocal(threading.local):
+    printing: RunPrinting | None = None
+
+
+_local = _PrintingLocal()
+_lock = threading.Lock()
+_depth = 0
+_print = builtins.print
+
+
+def _noting(*args: Any, sep: Any = None, end: Any = None, file: Any = None, flush: bool = False) -> None:
+    printing = _local.printing
+    if printing is None or not (file is None or file is sys.stdout or file is sys.stderr):
+        _print(*args, sep=sep, end=end, file=file, flush=flush)
+    else:
+        printing.print(args, sep, end, file)
+
+
+def formatted(value: Any, spec: str, frame: FrameType) -> str | None:
+    """A mark for the text of a number that a traced function of this thread formats."""
+    return None if _local.printing is None else _local.printing.format(value, spec, frame)
+
+
+def is_noted() -> bool:
+    """Is a function of this thread traced?"""
+    return _local.printing is not None
+
+
+@contextmanager
+def noted_in(printing: RunPrinting) -> Iterator[None]:
+    """Let `print` of this thread be noted."""
+    global _depth, _print
+    before, _local.printing = _local.printing, printing
+    with _lock:
+        _depth += 1
+        if _depth == 1:
+            _print, builtins.print = builtins.print, _noting
+    try:
+        yield
+    finally:
+        _local.printing = before
+        with _lock:
+            _depth -= 1
+            if _depth == 0 and builtins.print is _noting:
+                builtins.print = _print

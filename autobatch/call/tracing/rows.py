@@ -17,13 +17,12 @@ from typing import Any
 import numpy as np
 
 from autobatch.call.tracing.classes import Instances, OpClass, OperandSlot, OperationClasses, is_given, is_list
-from autobatch.call.tracing.compounds import Compounds
 from autobatch.call.tracing.log import GIVEN, NUMBERS, ROWS
-from autobatch.call.tracing.source import TracedRow, TraceSource, number_name
+from autobatch.call.tracing.source import Compounds, TracedRow, TraceSource, number_name
 from autobatch.data.columns import ROOT, Columns, Ints, columns_of, has_mask, host_dtype, offsets_of, ranges, unfilled
 from autobatch.data.schema import Field, Schema, Store
-from autobatch.ir.types import Array, List, Ref
-from autobatch.planning.equal_rows import stable_order
+from autobatch.ir.core import Array, List, Ref
+from autobatch.planning.numbering import stable_order
 
 SOURCE, ROW = "source_", "row_"
 """What stands before the name of a field that is a number of the example, in those that say where it lies."""

@@ -21,8 +21,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from autobatch.backends.llvm.link import LinkError
-from autobatch.backends.llvm.machine_code import RefusedError, UnavailableError, load, target_name
+from autobatch.backends.llvm.machine_code import LinkError, RefusedError, UnavailableError, load, target_name
 from autobatch.call.tracing.log import NUMBERS as NUMBERED
 from autobatch.call.tracing.log import OUTS, Kinds, Log
 from autobatch.call.tracing.slots_methods import METHODS

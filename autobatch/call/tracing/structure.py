@@ -2,32 +2,535 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+import sys
+import sysconfig
+import types
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property, partial
+from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
-from autobatch.call.batches.batch import Batch
+from autobatch.call.arguments import ArgumentNode, ArgumentSlot, BoundArguments, Form, Raw, Sharing
+from autobatch.call.batches.batch import Batch, pack_fresh
 from autobatch.call.batches.groups import Group
-from autobatch.call.batches.packing import pack_fresh
-from autobatch.call.tracing.asked import ASKED, AskedError
-from autobatch.call.tracing.classes import Instances, OperationClasses
-from autobatch.call.tracing.compounds import Compounds
-from autobatch.call.tracing.free import FreeVariables, LeakWatch
-from autobatch.call.tracing.intercepted import found as functions_found
-from autobatch.call.tracing.log import Kinds, TooLongError, TracedRun, span_of_place
-from autobatch.call.tracing.outline import Outline, span_of
-from autobatch.call.tracing.repeat import check
-from autobatch.call.tracing.returned import TracedResults
+from autobatch.call.plain import plainly
+from autobatch.call.tracing.classes import Instances, OperationClasses, equal_numbers
+from autobatch.call.tracing.filled import Filling, TraceCopier, filling
+from autobatch.call.tracing.log import (
+    OWN,
+    ExampleNumber,
+    Fixed,
+    Kinds,
+    Log,
+    TooLongError,
+    TracedRun,
+    checked,
+    span_of_place,
+)
+from autobatch.call.tracing.returned import ResultGraph, RunPrinting, TracedResults, noted_in
 from autobatch.call.tracing.rows import OtherTypesError, columns, examples
-from autobatch.call.tracing.source import TracedRow, TraceSource, TraceWriter
-from autobatch.common.collecting import collecting_later
+from autobatch.call.tracing.source import Compounds, TracedRow, TraceSource, TraceWriter
+from autobatch.call.tracing.symbols import ASKED, AskedError, Recording, Symbol, UserCode, record
+from autobatch.call.tracing.templates import Type, noted, noting_of, type_of
+from autobatch.call.tracing.templates import found as functions_found
+from autobatch.common.interruptible import collecting_later
 from autobatch.data.columns import Columns
 from autobatch.errors import ExampleError, Failure, PlanError, UnsupportedError
+from autobatch.ir.ops import same_constant
+from autobatch.ir.template import Input
 from autobatch.source import NOWHERE, Span
+
+# ---- free
+#
+# What a function reads that is no argument: closures and globals, of it and of the user's functions that it names.
+#
+# Arrays among them are hidden shared arguments, so that derivatives reach them and another value is no other trace;
+# where anything else is no longer what it was, traces that were kept are made again.
+
+
+Name = tuple[int, str, str]
+"""The function that reads a variable, by its number, the variable, and the way from it to an array in it."""
+
+
+class FreeVariables:
+    """The free variables of a function, as they are now. `held`: what they hold; in two parts `values` and `arrays`."""
+
+    MISSING = object()
+    """What a variable holds that does not exist."""
+
+    def __init__(self, function: Callable[..., Any], user: UserCode) -> None:
+        self.held: dict[tuple[int, str], Any] = {}
+        self.values: dict[tuple[int, str], Any] = {}
+        self.arrays: dict[Name, Any] = {}
+        self._user, self._seen = user, dict[Any, int]()
+        self._functions: list[types.FunctionType] = []
+        self._follow(function)
+
+    def _follow(self, function: Any) -> None:
+        waiting = [function]
+        while waiting:
+            found = _function_of(waiting.pop())
+            if found is None or found.__code__ in self._seen:
+                continue
+            if found.__code__.co_filename.startswith(self._user.folders):
+                continue
+            number = self._seen[found.__code__] = len(self._seen)
+            self._functions.append(found)
+            for name, value in _variables(found):
+                waiting.append(value)
+                self.held[number, name] = value
+                arrays, self.values[number, name] = _apart(value)
+                self.arrays.update({(number, name, path): x for path, x in arrays})
+
+    def rebind(self, where: tuple[int, str], value: Any) -> None:
+        """Let a variable hold something else; MISSING: nothing."""
+        number, name = where
+        function = self._functions[number]
+        if name in function.__code__.co_freevars:
+            cell = (function.__closure__ or ())[function.__code__.co_freevars.index(name)]
+            if value is not self.MISSING:
+                cell.cell_contents = value
+            else:
+                del cell.cell_contents
+        elif value is not self.MISSING:
+            function.__globals__[name] = value
+        else:
+            del function.__globals__[name]
+
+    def is_same(self, other: FreeVariables) -> bool:
+        """Is all that is no array what it was? Arrays are what they were by their types."""
+        if self.values.keys() != other.values.keys() or self.arrays.keys() != other.arrays.keys():
+            return False
+        if any(_type_of(x) != _type_of(other.arrays[k]) for k, x in self.arrays.items()):
+            return False
+        return all(_equal(x, other.values[k]) for k, x in self.values.items())
+
+    def lasting(self) -> FreeVariables:
+        """The same with the types of its arrays alone."""
+        made: FreeVariables = object.__new__(FreeVariables)
+        made.values, made.held = self.values, {}
+        made._user, made._seen, made._functions = self._user, self._seen, []
+        made.arrays = {k: jax.ShapeDtypeStruct(x.shape, x.dtype) for k, x in self.arrays.items()}
+        return made
+
+
+def _function_of(value: Any) -> types.FunctionType | None:
+    value = getattr(value, "__wrapped__", value)
+    value = value.__func__ if isinstance(value, types.MethodType) else value
+    return value if isinstance(value, types.FunctionType) else None
+
+
+def _variables(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    code, globals_ = function.__code__, function.__globals__
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:
+            continue  # not yet bound
+    codes = [code]
+    while codes:
+        inner = codes.pop()
+        codes += [c for c in inner.co_consts if isinstance(c, types.CodeType)]
+        for name in inner.co_names:
+            if name in globals_ and not isinstance(globals_[name], types.ModuleType):
+                yield name, globals_[name]
+
+
+LARGE = 1000
+"""A container of more entries is compared by what it is, and arrays in it are constants."""
+
+
+@dataclass(frozen=True)
+class _Rest:
+    """A container without its arrays."""
+
+    structure: Any
+    others: tuple[Any, ...]
+
+
+def _apart(value: Any) -> tuple[list[tuple[str, Any]], Any]:
+    """The arrays in a value, by the way to each, and what else there is to compare."""
+    if isinstance(value, (jax.Array, np.ndarray)):
+        return [("", value)], None
+    if not isinstance(value, (dict, list, tuple)) or len(value) > LARGE:
+        return [], value
+    try:
+        found, structure = jax.tree_util.tree_flatten_with_path(value)
+    except (ValueError, TypeError, RecursionError):
+        return [], value  # keys that have no order, or a container that holds itself: no pytree of JAX
+    arrays = [(jax.tree_util.keystr(p), x) for p, x in found if isinstance(x, (jax.Array, np.ndarray))]
+    return arrays, _Rest(structure, tuple(x for _, x in found if not isinstance(x, (jax.Array, np.ndarray))))
+
+
+def _type_of(x: Any) -> Any:
+    return x.shape, x.dtype
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    if isinstance(a, _Rest) and isinstance(b, _Rest):
+        same = a.structure == b.structure and len(a.others) == len(b.others)
+        return bool(same) and all(map(_equal, a.others, b.others))
+    return isinstance(a, (int, float, complex, str, bytes, bool)) and same_constant(a, b)
+
+
+# ---- leaks
+#
+# Symbols that a run leaves behind: in a list, dict, set or object that the function finds outside of it.
+#
+#     SEEN = []
+#     def f(w, xs):
+#         SEEN.append(xs[0] * w)      a symbol, which means nothing once the trace has ended
+#         return xs[0]
+#
+# Where one is found, all that the run has changed there is put back, and the function is refused. What it leaves there
+# that is no symbol stays, as plain Python leaves it: it is not looked at.
+
+
+DEEP = 4
+"""Containers inside of so many others are not looked into."""
+
+
+class LeakWatch:
+    """What free variables hold, before a run."""
+
+    def __init__(self, free: FreeVariables) -> None:
+        self._before = [(where, x, _copy(x)) for where, x in _containers(free)]
+        self._names = dict(free.held)
+
+    def leaked(self, now: FreeVariables) -> str | None:
+        """The variable that holds a symbol now, where there is one: then everything is as it was before."""
+        found = next((where for where, x in _containers(now) if any(map(_is_symbol, _parts(x)))), None)
+        found = found or next((where for where, x in now.held.items() if _is_symbol(x)), None)
+        if found is None:
+            return None
+        for _, container, copy in self._before:
+            _restore(container, copy)
+        for where, x in now.held.items():
+            if _is_symbol(x):
+                now.rebind(where, self._names.get(where, FreeVariables.MISSING))
+        return found[1]
+
+
+def _containers(free: FreeVariables) -> Iterator[tuple[tuple[int, str], Any]]:
+    """Everything in free variables that can be changed, with the variable that it is found by."""
+    seen = set[int]()
+    for where, value in free.held.items():
+        level = [value]
+        for _ in range(DEEP):
+            below: list[Any] = []
+            for x in level:
+                parts = _parts(x)
+                if not parts and not _is_changeable(x):
+                    continue
+                if id(x) in seen or len(parts) > LARGE:
+                    continue
+                seen.add(id(x))
+                if _is_changeable(x):
+                    yield where, x
+                below += parts
+            level = below
+
+
+def _is_changeable(x: Any) -> bool:
+    return isinstance(x, (list, dict, set, deque)) or _has_fields(x)
+
+
+def _has_fields(x: Any) -> bool:
+    """Is it an object of the user's with a dict of its own?"""
+    kind = type(x)
+    return (
+        isinstance(getattr(x, "__dict__", None), dict)
+        and not isinstance(x, (type, types.FunctionType, types.ModuleType, types.MethodType, jax.core.Tracer))
+        and kind.__module__.split(".")[0] not in ("autobatch", "jax", "jaxlib", "numpy", "builtins")
+    )
+
+
+def _parts(x: Any) -> list[Any]:
+    if isinstance(x, dict):
+        return [*x.keys(), *x.values()]
+    if isinstance(x, (list, tuple, set, frozenset, deque)):
+        return [*x]
+    return [*vars(x).values()] if _has_fields(x) else []
+
+
+def _is_symbol(x: Any) -> bool:
+    return isinstance(x, (Symbol, jax.core.Tracer))
+
+
+def _copy(x: Any) -> Any:
+    return x.copy() if isinstance(x, (list, dict, set, deque)) else dict(vars(x))
+
+
+def _restore(x: Any, copy: Any) -> None:
+    """Give a container what it held."""
+    held = vars(x) if _has_fields(x) else x
+    held.clear()
+    held.extend(copy) if isinstance(held, (list, deque)) else held.update(copy)
+
+
+# ---- outline
+#
+# The arguments of a call without their numbers: with symbols in their place the function runs, once for each example.
+#
+# f({"W": array, "n": 3}, xs)   ->   ({"W": Input(0), "n": 3}, Slot)
+
+
+PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
+
+
+class _Emptied(Sharing):
+    """Shared values with `Input` leaves in the place of their arrays and floats; what Python may look at stays."""
+
+    def leaf(self, value: Any, name: str) -> Any:
+        made = super().leaf(value, name)
+        return (value, made[1]) if is_seen(value) else made
+
+
+class _Filled(Sharing):
+    """Such values with symbols in the place of `Input` leaves."""
+
+    def __init__(self, name: str, symbols: Sequence[Any]) -> None:
+        super().__init__(name)
+        self.symbols = symbols
+
+    def share(self, value: Any, name: str) -> Any:
+        return (self.symbols[value.index], None) if isinstance(value, Input) else super().share(noting_of(value), name)
+
+    def leaf(self, value: Any, name: str) -> Any:
+        return value, None
+
+
+def is_seen(value: Any) -> bool:
+    """May Python look at a shared value: is it an integer, or an array of NumPy of integers?"""
+    return isinstance(value, (int, np.integer, np.bool_)) or _is_table(value)
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "biu"
+
+
+@dataclass(frozen=True)
+class Outline:
+    """`bound`: the call, its shared values emptied. `shared`: the types of its shared numbers. `decided`: what Python
+    sees of them. `key`: what calls with the same structure have in common."""
+
+    name: str
+    function: Callable[..., Any]
+    bound: BoundArguments
+    shared: tuple[ExampleNumber, ...]
+    decided: tuple[Any, ...]
+    key: Any
+
+    @classmethod
+    def of(cls, name: str, function: Callable[..., Any], bound: BoundArguments) -> tuple[Outline, list[Any]]:
+        """The outline of a call, and its shared numbers."""
+        sharing = _Emptied(name)
+        form_of: dict[int, Any] = {}
+        bound.rebuild(lambda slot: None, lambda raw: form_of.setdefault(id(raw), sharing.raw(raw)))
+
+        def emptied(form: Form) -> Form:
+            if isinstance(form, ArgumentNode):
+                return replace(form, children=tuple(map(emptied, form.children)))
+            if isinstance(form, ArgumentSlot):
+                return replace(form, values=None)
+            return replace(form, value=form_of[id(form)])
+
+        made = replace(bound, forms={n: emptied(f) for n, f in bound.forms.items()}, slots=())
+        shared = tuple(_emptied(ExampleNumber.of(x)) for x in sharing.leaves)
+        decided = tuple(_decided(x) for x in sharing.leaves)
+        key = bound.key, tuple(sharing.keys), tuple(sharing.types)
+        return cls(name, function, made, shared, decided, key), sharing.leaves
+
+    @cached_property
+    def types(self) -> tuple[Type, ...]:
+        """Of its shared numbers."""
+        return tuple([type_of(t.shape, t.dtype, t.weak) for t in self.shared])
+
+    @cached_property
+    def _filling(self) -> Filling | None:
+        return filling(self.bound)
+
+    def free(self) -> FreeVariables:
+        """The free variables of the function, as they are now."""
+        return FreeVariables(self.function, user_code())
+
+    def run(self, values: Sequence[Any], free: FreeVariables, kinds: Kinds, most: int) -> TracedRun:
+        """Run one example; `values`: one for each batched leaf; `most`: so many operations it may have. A function that
+        symbols cannot run is run with arrays that JAX traces."""
+        if free.arrays or kinds.by_jax:
+            return self._by_jax(values, free, kinds)
+        recording = Recording(user_code(), kinds, most)
+        try:
+            made = self._noted(values, recording)
+            if recording.asked is not None:
+                raise recording.asked
+        except (TooLongError, AskedError):
+            raise
+        except Exception:  # JAX's too, whose message asks for the text of a symbol that it was given
+            made = None
+        finally:
+            recording.close()
+        if made is not None and not recording.refused:
+            return checked(made)
+        found = self._by_jax(values, free, kinds)
+        kinds.by_jax = True
+        return found
+
+    def _noted(self, values: Sequence[Any], recording: Recording) -> TracedRun:
+        """A run with symbols of our own."""
+
+        def symbol(x: Any) -> Symbol:
+            return recording.symbol(x if isinstance(x, ExampleNumber) else ExampleNumber.of(x))
+
+        copies = TraceCopier(symbol).copy(list(values))
+        shared = recording.all_shared(self.types)
+        args, kwargs = self._filled(shared, copies)
+        leaves: list[Any] = []
+        printing = RunPrinting(leaves, Symbol, lambda x: isinstance(x, Symbol))
+        with jax.ensure_compile_time_eval(), plainly(), noted(recording), noted_in(printing):
+            structure = ResultGraph(leaves, Symbol).whole(self.function(*args, **kwargs))
+        found = [recording.leaf(x) for x in leaves]
+        return TracedRun(recording, found, structure, printing.lines)
+
+    def _filled(self, symbols: Sequence[Any], copies: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of one example."""
+        if self._filling is not None:
+            return self._filling(symbols, copies)
+        filled = _Filled(self.name, symbols)
+
+        def shared(raw: Raw) -> Any:
+            return noting_of(raw.value) if raw.static else filled.share(raw.value, raw.name)[0]
+
+        return self.bound.rebuild(lambda slot: copies[slot.index], shared)
+
+    def _by_jax(self, values: Sequence[Any], free: FreeVariables, kinds: Kinds) -> TracedRun:
+        """A run that JAX records."""
+        numbers: list[ExampleNumber] = []
+
+        def note(x: Any) -> Any:
+            numbers.append(x if isinstance(x, ExampleNumber) else ExampleNumber.of(x))
+            return x
+
+        TraceCopier(note).copy(list(values))
+        hidden = {id(x): len(self.shared) + k for k, x in enumerate(free.arrays.values())}
+
+        def run(symbols: Sequence[Any]) -> tuple[list[Any], Any]:
+            given = iter(symbols[len(self.shared) :])
+            args, kwargs = self._filled(symbols, TraceCopier(lambda _: next(given)).copy(list(values)))
+            leaves: list[Any] = []
+            printing = RunPrinting(leaves, Symbol, lambda x: isinstance(x, jax.core.Tracer))
+            with noted_in(printing):
+                found = self.function(*args, **kwargs)
+            return leaves, (ResultGraph(leaves, Symbol).whole(found), printing.lines)
+
+        with plainly():
+            return checked(record(run, self.shared, numbers, hidden, user_code(), Log(kinds, sys.maxsize)))
+
+
+def _emptied(given: ExampleNumber) -> ExampleNumber:
+    return ExampleNumber(given.shape, given.dtype, given.weak)
+
+
+def _decided(leaf: Any) -> Any:
+    """What Python sees of a shared value."""
+    if isinstance(leaf, (int, np.integer, np.bool_)):
+        return leaf
+    return leaf.tobytes() if _is_table(leaf) else None
+
+
+# ---- places in the user's source
+
+
+@cache
+def user_code() -> UserCode:
+    """Code outside of Python, its packages, and this one."""
+    paths = sysconfig.get_paths()
+    return UserCode([PACKAGE, *(paths[k] + os.sep for k in ("stdlib", "purelib", "platlib")), "<frozen"])
+
+
+def span_of(error: BaseException) -> Span:
+    """The innermost line of the user in the traceback of an error."""
+    found, at = NOWHERE, error.__traceback__
+    user = user_code()
+    while at is not None:
+        code = at.tb_frame.f_code
+        if not code.co_filename.startswith(user.folders):
+            positions = next(itertools.islice(code.co_positions(), at.tb_lasti // 2, None), (None,) * 4)
+            line, end, column, stop = (x or 0 for x in positions)
+            found = Span(code.co_filename, at.tb_lineno, column + 1, end if line else 0, stop + 1)
+        at = at.tb_next
+    return found
+
+
+# ---- repeat
+#
+# Does a function do the same on the same example again? Where it does not, its trace says nothing of later calls.
+
+
+def check(name: str, first: TracedRun, again: Callable[[], TracedRun], returned: TracedResults) -> None:
+    """Raise UnsupportedError, at the line of the first operation that differs, unless `again` gives the same run."""
+    try:
+        second = again()
+    except Exception as error:
+        raise _differs(name, f"the second time it raised {type(error).__name__}: {error}", NOWHERE) from error
+    step = _first_difference(first.log, second.log)
+    if step is not None:
+        log = first.log if step < len(first.log.sites) else second.log
+        place = log.kinds.sites[log.sites[step]].place
+        raise _differs(name, "the second time it did something else here", span_of_place(place))
+    same = len(first.leaves) == len(second.leaves) and returned.same(first, second)
+    if not same or not all(
+        _same(a, first.log, b, second.log) for (a, _), (b, _) in zip(first.leaves, second.leaves, strict=True)
+    ):
+        raise _differs(name, "the second time it returned something else", NOWHERE)
+
+
+def _first_difference(first: Log, second: Log) -> int | None:
+    """The first operation that two runs do not have in common."""
+    if first.sites == second.sites and first.words == second.words and not first.own and not second.own:
+        return None
+    at = 0
+    for step, (a, b) in enumerate(itertools.zip_longest(first.sites, second.sites)):
+        if a != b:
+            return step
+        end = at + len(first.kinds.sites[a].types)
+        if not all(_same(x, first, y, second) for x, y in zip(first.words[at:end], second.words[at:end], strict=True)):
+            return step
+        at = end
+    return None
+
+
+def _differs(name: str, how: str, span: Span) -> UnsupportedError:
+    return UnsupportedError(
+        f"{name}: its structure is traced, which runs it once for all calls, but it does not do the same on the same "
+        f"example again: {how}",
+        span,
+        "pass what changes from call to call as an argument: random numbers, the time, what an earlier example left",
+    )
+
+
+def _same(a: Fixed | int, first: Log, b: Fixed | int, second: Log) -> bool:
+    if not isinstance(a, int) or not isinstance(b, int) or not (_is_own(a) and _is_own(b)):
+        return a == b
+    x, y = first.own[a - OWN], second.own[b - OWN]
+    if isinstance(x, ExampleNumber) or isinstance(y, ExampleNumber):
+        return isinstance(x, ExampleNumber) and isinstance(y, ExampleNumber)
+    return equal_numbers(x, y)
+
+
+def _is_own(word: int) -> bool:
+    return OWN <= word < OWN // 2
+
 
 Make = Callable[[Callable[..., Any]], Any]
 TOGETHER = 1024

@@ -1,24 +1,59 @@
 """Symbols: what stands in the place of numbers while a function runs for one example. Every operation is noted in its
-run (`recording.py`); where machine code does it, the methods here are for what was not met before (`slots.py`).
+run (`symbols.py`); where machine code does it, the methods here are for what was not met before (`slots.py`).
 """
 
 from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import CodeType
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from autobatch.call import transfer
-from autobatch.call.tracing.intercepted import IN_MESSAGE, is_of_jax, original
-from autobatch.call.tracing.log import INTEGER, OUTS, OperationKind, TooLongError, sliced
-from autobatch.call.tracing.printing import formatted, is_noted
-from autobatch.call.tracing.templates import FLOATS, FixedType, KnownType, Template, Type, type_of, type_of_value
+from autobatch.call.tracing import templates
+from autobatch.call.tracing.filled import Filled, whole
+from autobatch.call.tracing.log import (
+    FIXED,
+    FOLDED,
+    INTEGER,
+    NO_PLACE,
+    OUTS,
+    CodePlace,
+    ExampleNumber,
+    Fixed,
+    Guarded,
+    Kinds,
+    Log,
+    OperationKind,
+    SharedMarker,
+    TooLongError,
+    TracedRun,
+    Uniform,
+    of_equation,
+    sliced,
+)
+from autobatch.call.tracing.returned import formatted, is_noted
+from autobatch.call.tracing.slots import AT_ONCE, Methods, Noted, register
+from autobatch.call.tracing.templates import (
+    FLOATS,
+    IN_MESSAGE,
+    FixedType,
+    KnownType,
+    Template,
+    Type,
+    is_of_jax,
+    original,
+    paused,
+    type_of,
+    type_of_value,
+)
 from autobatch.errors import UnsupportedError
+from autobatch.ir import jax_compat
 
 # ---- attributes
 #
@@ -85,10 +120,6 @@ def _attributes() -> dict[str, str]:
 
 
 ATTRIBUTES = _attributes()
-
-
-if TYPE_CHECKING:
-    from autobatch.call.tracing.recording import Recording
 
 
 def typed(x: Any) -> Type:
@@ -343,3 +374,398 @@ for _place, _method in (*BINARIES.values(), *UNARIES.values()):
     setattr(Symbol, _place, _method)
 setattr(Symbol, "__divmod__", lambda a, b: a._run.call("divmod", divmod, (a, b), {}))  # noqa: B010  no attribute that a checker knows, like these
 setattr(Symbol, "__rdivmod__", lambda a, b: a._run.call("rdivmod", swapped(divmod), (a, b), {}))  # noqa: B010
+
+
+# ---- asked
+#
+# Questions for the values of symbols, which have none.
+
+
+ASKED = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError,
+         jax.errors.TracerBoolConversionError, jax.errors.TracerIntegerConversionError)  # fmt: skip
+"""What JAX raises where Python asks for the value of what is traced."""
+
+
+class AskedError(TypeError):
+    """Python has asked a symbol for its value."""
+
+
+# ---- record
+#
+# A run of a function for one example where symbols of our own cannot run it: JAX records it (`jax.make_jaxpr`), so
+# every function of arrays is known, and its equations are noted.
+#
+# What only computes with what is known is done at once, and arithmetic on shared values alone is done once for all
+# examples.
+
+
+INLINED = ("jit", "pjit", "closed_call", "core_call")
+"""Operations that are nothing but a call of others."""
+
+
+def record(
+    run: Callable[[Sequence[Any]], Any],
+    shared: Sequence[ExampleNumber],
+    numbers: Sequence[ExampleNumber],
+    hidden: Mapping[int, int],
+    user: UserCode,
+    log: Log,
+) -> TracedRun:
+    """Record `run(symbols)`: symbols of shared values, then of the numbers of an example. It returns leaves, as arrays,
+    and the structure that they stand in, with what it has printed. `shared`: the types of shared values. `hidden`: the
+    numbers of arrays that it
+    reads as free variables, by `id`."""
+    structure: list[Any] = []
+
+    def flat(*symbols: Any) -> list[Any]:
+        leaves, result = run(symbols)
+        structure.append(result)
+        found: list[Any] = leaves
+        return found
+
+    given = [jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=x.weak) for x in (*shared, *numbers)]
+    closed = jax.make_jaxpr(flat)(*given)
+    reader = _JaxprReader(user, log, hidden)
+    values: list[Operand] = [*(SharedMarker(k) for k in range(len(shared))), *map(log.given, numbers)]
+    leaves = reader.read(closed.jaxpr, closed.consts, values, NO_PLACE)
+    types = [(x.aval.shape, x.aval.dtype) for x in closed.jaxpr.outvars]
+    return TracedRun(log, list(zip(leaves, types, strict=True)), *structure[0])
+
+
+class UserCode:
+    """Which frames of a traceback are the user's: those outside the packages that compute for them."""
+
+    def __init__(self, folders: Sequence[str]) -> None:
+        self.folders = tuple(folders)
+        self._known: dict[CodeType, bool] = {}
+        self.known: dict[int, bool] = {}
+        """Is code the user's, by its `id`; the code is kept."""
+        self._kept: list[CodeType] = []  # equal code, which is one key above, may be several objects
+
+    def learn(self, code: CodeType) -> bool:
+        self._known[code] = found = not code.co_filename.startswith(self.folders)
+        self.known[id(code)] = found
+        self._kept.append(code)
+        return found
+
+    def place(self, traceback: Any) -> tuple[CodeType | None, int]:
+        """The innermost instruction of the user."""
+        if traceback is None:
+            return None, 0
+        codes, instructions = traceback.raw_frames()
+        for code, instruction in zip(codes, instructions, strict=True):
+            known = self._known.get(code)
+            if known is None:
+                known = self._known[code] = not code.co_filename.startswith(self.folders)
+            if known:
+                return code, instruction
+        return None, 0
+
+
+Operand = Fixed | int
+
+
+class _JaxprReader:
+    """Notes a jaxpr."""
+
+    def __init__(self, user: UserCode, log: Log, hidden: Mapping[int, int]) -> None:
+        self.user, self.kinds, self.hidden, self.log = user, log.kinds, hidden, log
+
+    def read(self, jaxpr: Any, consts: Sequence[Any], given: Sequence[Operand], inside: CodePlace) -> list[Operand]:
+        held: dict[Any, Operand] = {}
+        for v, x in zip(jaxpr.constvars, consts, strict=True):
+            held[v] = SharedMarker(self.hidden[id(x)]) if id(x) in self.hidden else self.log.number(x)
+        held.update(zip(jaxpr.invars, given, strict=True))
+
+        def value(x: Any) -> Operand:
+            return self.log.number(_plain(x.val)) if jax_compat.is_literal(x) else held[x]
+
+        for number, equation in enumerate(jaxpr.eqns):
+            place = self.place(equation, inside, number)
+            operands = [value(x) for x in equation.invars]
+            name = equation.primitive.name
+            if inside is NO_PLACE and (guard := of_equation(equation, place)) is not None:
+                types = tuple((x.aval.shape, x.aval.dtype) for x in equation.invars)
+                self.log.guarded.append(Guarded(guard, operands, types, place))
+            if name in INLINED:
+                inner = equation.params.get("jaxpr") or equation.params["call_jaxpr"]
+                code, consts_ = (inner.jaxpr, inner.consts) if hasattr(inner, "jaxpr") else (inner, ())
+                found: Sequence[Operand] = self.read(code, consts_, operands, place)
+            else:
+                found = self.step(equation, operands, place)
+            held.update(zip(equation.outvars, found, strict=True))
+        return [value(x) for x in jaxpr.outvars]
+
+    def place(self, equation: Any, inside: CodePlace, number: int) -> CodePlace:
+        if inside.code is not None:
+            return self.kinds.place(inside.code, inside.instruction, (*inside.inner, number))
+        code, instruction = self.user.place(equation.source_info.traceback)
+        return NO_PLACE if code is None else self.kinds.place(code, instruction)
+
+    def step(self, equation: Any, operands: Sequence[Operand], place: CodePlace) -> Sequence[Operand]:
+        log = self.log
+        types = tuple((x.aval.shape, x.aval.dtype) for x in equation.invars)
+        kind, more = self.kinds.of(equation)
+        if more:
+            operands = (*operands, *(log.number(int(k)) for k in more))
+            types += (INTEGER,) * len(more)
+        known = [log.value(x) for x in operands if isinstance(x, int) and log.is_known(x)]
+        if len(known) == len(operands) and kind.size <= FOLDED:
+            return list(map(log.number, self.kinds.folded(kind, known, types)))
+        shared = tuple(x for x in operands if isinstance(x, (SharedMarker, Uniform)))
+        if shared and len(shared) == len(operands) and (uniform := self.kinds.uniform(kind, shared)) is not None:
+            return uniform
+        first = log.step(kind, place, operands, types)
+        return [first | k for k in range(len(kind.outs))]
+
+
+def _plain(x: Any) -> Any:
+    """A literal as a number of Python or an array of NumPy: JAX has subclasses of these that know a dtype."""
+    if isinstance(x, (bool, np.bool_)):
+        return bool(x)
+    if isinstance(x, int):
+        return int(x)
+    if isinstance(x, float):
+        return float(x)
+    if isinstance(x, complex):
+        return complex(x)
+    return np.asarray(x)
+
+
+# ---- recording
+#
+# One run of a function: what its symbols do is noted, by Python or by machine code.
+#
+#     x * 2.0     Symbol.__mul__   ->   the template of mul for float32[] and a float   ->   a step
+#
+# What an operation is for operands of some types JAX says once (`templates.py`); from then on it costs a lookup.
+
+
+class Recording(Noted):
+    """One run of a function. `asked`: Python has asked a symbol for its value, even where that was caught. `refused`:
+    something has met a symbol that takes arrays of JAX alone, so the run says nothing."""
+
+    def __init__(self, user: UserCode, kinds: Kinds, most: int) -> None:
+        super().__init__(kinds, most)
+        self.user = user
+        self.met = kinds.met
+        self.asked: AskedError | None = None
+        self.refused = False
+        self.memo: dict[Any, Template | None] = _memo(transfer.x64())
+
+    def symbol(self, given: ExampleNumber) -> Symbol:
+        """A number of the example."""
+        return Symbol(self, type_of(given.shape, given.dtype, given.weak), self.given(given))
+
+    def shared(self, type: Type, operand: Fixed) -> Symbol:
+        """A shared value."""
+        key = type, operand
+        found = self.kinds.fixed.get(key)
+        if found is None:
+            found = self.kinds.fixed[key] = FixedType(type, operand)
+        return Symbol(self, found, FIXED)
+
+    def all_shared(self, types: tuple[Type, ...]) -> list[Symbol]:
+        """The shared values of a call."""
+        known = self.kinds.shared.get(types)
+        if known is None:
+            known = self.kinds.shared[types] = [self.shared(t, SharedMarker(k))._key for k, t in enumerate(types)]
+        return [Symbol(self, key, FIXED) for key in known]
+
+    def known(self, type: Type, value: Any) -> Symbol:
+        """A number that Python knows."""
+        return Symbol(self, type.known, self.number(value))
+
+    def call(self, name: str, fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What `fun` gives for symbols among other arguments."""
+        if not kwargs and len(args) <= AT_ONCE:
+            types = [x._key if type(x) is Symbol else float for x in args if type(x) in _OPERANDS]
+            if len(types) == len(args) > 0:
+                frame: Any = sys._getframe(2)
+                key = name, id(frame.f_code), frame.f_lasti, *types
+                met = self.met.get(key)
+                if met is not None:
+                    return self.again(key, met, [self.word(x) for x in args])
+                template, given = self.found(name, fun, args, kwargs, True)
+                if template is not None:
+                    return self.apply(template, given, frame, key)
+        if any(type(x) in _FILLED for x in args):
+            args, kwargs = tuple(map(whole, args)), {k: whole(x) for k, x in kwargs.items()}
+        template, given = self.found(name, fun, args, kwargs, True)
+        if template is None:
+            template, given = self.found(name, fun, args, kwargs, False)
+            assert template is not None
+        return self.apply(template, given, sys._getframe(1))
+
+    def word(self, x: Any) -> int:
+        """The word of a symbol, or of a number of Python."""
+        return x._word if type(x) is Symbol else self.saw_number(x, self.number(x))
+
+    def is_symbol(self, value: Any) -> bool:
+        return type(value) is Symbol
+
+    def is_users(self, code: CodeType) -> bool:
+        """Is it code of the user?"""
+        found = self.user.known.get(id(code))
+        return self.user.learn(code) if found is None else found
+
+    def found(
+        self, name: str, fun: Callable[..., Any], args: Any, kwargs: dict[str, Any], floats: bool
+    ) -> tuple[Template | None, list[Any]]:
+        """The template of a call, and its operands; none where floats among its arguments have to be known (`floats`:
+        they are operands)."""
+        given: list[Any] = []
+        try:
+            keys = [templates.key_of(x, Symbol, given, floats) for x in (*args, *kwargs.values())]
+        except templates.UnknownCall:
+            self.refused = True
+            raise
+        key = (name, floats, *kwargs, *keys)
+        if key in self.memo:
+            return self.memo[key], given
+        try:
+            return self.learn(key, name, fun, args, kwargs, keys, given), given
+        except ASKED:
+            if not floats or not any(type(x) in PYTHON for x in given):
+                raise
+            self.memo[key] = None
+            return None, given
+
+    def learn(
+        self, key: Any, name: str, fun: Callable[..., Any], args: Any, kwargs: Any, keys: list[Any], given: list[Any]
+    ) -> Template:
+        """Let JAX say what a call is."""
+        if len(self.memo) >= templates.REMEMBERED:
+            self.memo.clear()
+        number = iter(range(len(given)))
+        whole = (*args, *kwargs.values())
+        parts = [templates.emptied(x, k, number) for x, k in zip(whole, keys, strict=True)]
+        avals = [typed(x).aval for x in given]
+        with paused(), self.closed():
+            made = templates.made(name, fun, parts, tuple(kwargs), avals)
+        self.memo[key] = made
+        return made
+
+    def again(self, key: Any, met: tuple[int, Any], words: Sequence[int]) -> Symbol:
+        """The result of an operation that was met before, at this place and for such operands."""
+        site, result = met
+        if site < 0:
+            self.saw(key, site, result)
+            return Symbol(self, result, FIXED)
+        if self.seen is not None:
+            self.saw(key, site, result)
+            return Symbol(self, result, self.at(site, words))
+        made = _new(Symbol)
+        made._run, made._key = self, result
+        step = len(self.sites)
+        if step >= self.most:
+            raise TooLongError(self.kinds.sites[site].place)
+        self.sites.append(site)
+        for word in words:
+            self.words.append(word)
+        made._word = step << OUTS
+        return made
+
+    def apply(self, template: Template, given: Any, frame: Any, key: Any = None) -> Any:
+        """A call whose template is known, of its operands, in a frame. `key`: by which it is met again; its operands
+        are then those of the operation."""
+        kind = template.kind
+        results: list[Any] = []
+        if kind is not None:
+            results = self.operation(kind, [given[k] for k in template.reads], template, frame)
+            if template.single:
+                if key is not None and len(template.reads) == len(given) and self.user.known.get(id(frame.f_code)):
+                    self.meet(key, results[0])
+                return results[0]
+        leaves = [results[x] if where == 0 else given[x] if where == 1 else self.constant(x)
+                  for where, x in template.leaves]  # fmt: skip
+        return jax.tree.unflatten(template.tree, leaves)
+
+    def meet(self, key: Any, result: Symbol) -> None:
+        """Remember the operation that has given a result."""
+        if result._word >= 0:
+            self.met[key] = self.sites[result._word >> OUTS], result._key
+        elif result._word == FIXED:
+            self.met[key] = -1, result._key
+        else:
+            return
+        self.saw(key, *self.met[key])
+
+    def row(self, x: Symbol, frame: Any, places: tuple[int, ...]) -> Any:
+        """A part of an array by its numbers."""
+        key = "row", id(frame.f_code), frame.f_lasti, x._key, len(places)
+        met = self.met.get(key)
+        if met is not None:
+            return self.again(key, met, (x._word, *map(self.word, places)))
+        return self.apply(row(self.memo, x._key.type, len(places)), (x, *places), frame, key)
+
+    def part(self, x: Symbol, index: slice, frame: Any) -> Any:
+        """A part of an array from one place to another."""
+        key = "slice", id(frame.f_code), frame.f_lasti, x._key, index.start, index.stop, index.step
+        met = self.met.get(key)
+        if met is not None:
+            return self.again(key, met, (x._word,))
+        template, given = self.found("getitem", operator.getitem, (x, index), {}, True)
+        assert template is not None
+        return self.apply(template, given, frame, key)
+
+    def constant(self, x: Any) -> Any:
+        return self.known(type_of_value(x), x) if isinstance(x, (jax.Array, np.ndarray)) else x
+
+    def operation(self, kind: OperationKind, given: list[Any], template: Template, frame: Any) -> list[Symbol]:
+        """An operation on operands: a step, or what is known of it."""
+        operands: list[Fixed | int] = []
+        for x in given:
+            if type(x) is not Symbol:
+                operands.append(self.number(x))
+            else:
+                operands.append(x._key.operand if type(x._key) is FixedType else x._word)
+        words = [x for x in operands if isinstance(x, int)]
+        shared: Any = tuple(operands)
+        if not words and kind.guard is None and (uniform := self.kinds.uniform(kind, shared)) is not None:
+            return [self.shared(t, x) for t, x in zip(template.result, uniform, strict=True)]
+        if len(words) == len(operands) and kind.size <= FOLDED and all(map(self.is_known, words)):
+            if kind.guard is not None and (error := kind.guard.raised([self.value(w) for w in words])) is not None:
+                raise error
+            found = self.kinds.folded(kind, [self.value(w) for w in words], template.types)
+            return [self.known(t, x) for t, x in zip(template.result, found, strict=True)]
+        first = self.step(kind, self.place(frame), operands, template.types)
+        return [Symbol(self, t, first | k) for k, t in enumerate(template.result)]
+
+    def leaf(self, x: Any) -> tuple[Fixed | int, Any]:
+        """A number of a result, and its type."""
+        if isinstance(x, Symbol):
+            key = x._key
+            return key.operand if type(key) is FixedType else x._word, key.type.pair
+        held = np.asarray(x)
+        return self.number(x), (held.shape, held.dtype)
+
+    def place(self, frame: Any) -> CodePlace:
+        """The innermost instruction of the user."""
+        known = self.user.known
+        while frame is not None:
+            code: CodeType = frame.f_code
+            is_users = known.get(id(code))
+            if is_users is None:
+                is_users = self.user.learn(code)
+            if is_users:
+                return self.kinds.place(code, frame.f_lasti)
+            frame = frame.f_back
+        return NO_PLACE
+
+    def ask(self, words: str) -> AskedError:
+        """Note that Python asks for the value of a number."""
+        self.asked = self.asked or AskedError(f"{words} asks for the value of a number that is computed")
+        return self.asked
+
+
+_FILLED = frozenset((Filled, list, tuple))
+_OPERANDS = frozenset((Symbol, float))
+_memos: dict[bool, dict[Any, Template | None]] = {}
+
+
+def _memo(x64: bool) -> dict[Any, Template | None]:
+    return _memos.setdefault(x64, {})
+
+
+register(Methods(Symbol, Recording, BINARIES, UNARIES, Symbol.__getitem__))

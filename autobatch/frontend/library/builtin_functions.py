@@ -13,18 +13,15 @@ from typing import Any
 
 import jax
 
-from autobatch.frontend.library import deques, sets, tables
+from autobatch.frontend.library import sets, tables
 from autobatch.frontend.library.domains import guard
+from autobatch.frontend.library.graphs import packed_field, viewed
 from autobatch.frontend.library.ordering import ordered
 from autobatch.frontend.library.texts import as_float, is_text, text
-from autobatch.frontend.library.views import packed_field, viewed
-from autobatch.frontend.lowering.access import note
 from autobatch.frontend.lowering.attributes import attribute, class_list, classes_of, field, is_class, is_stack, written
 from autobatch.frontend.lowering.branches import not_expression, truth
 from autobatch.frontend.lowering.comprehensions import collect
-from autobatch.frontend.lowering.folding import fold
 from autobatch.frontend.lowering.joins import conditional, stored
-from autobatch.frontend.lowering.key_order import hand_out
 from autobatch.frontend.lowering.numbers import (
     integer,
     is_number,
@@ -39,15 +36,15 @@ from autobatch.frontend.lowering.numbers import (
 from autobatch.frontend.lowering.operators import apply_binary
 from autobatch.frontend.lowering.reductions import extreme, product_of, reduce_sequence, sum_of
 from autobatch.frontend.lowering.sequences import enumerated, length, make_range, reverse, sequence, zipped
-from autobatch.frontend.lowering.state import LoweringState
-from autobatch.frontend.memory import list_heap, row_classes
+from autobatch.frontend.lowering.state import LoweringState, fold, hand_out, note
+from autobatch.frontend.memory import list_heap
 from autobatch.frontend.memory.list_heap import tuple_of
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import describe, is_python, layout_of
 from autobatch.frontend.types.needs import need
 from autobatch.frontend.types.statics import MISSING, inputs
 from autobatch.frontend.types.tags import enum_class
-from autobatch.ir.types import BOOL, INT, Array, List, Ref, Tag, Type
+from autobatch.ir.core import BOOL, INT, Array, List, Ref, Tag, Type
 
 Arguments = Sequence[v.Abstract]
 Named = dict[str, v.Abstract]
@@ -152,7 +149,7 @@ def is_instance(s: LoweringState, value: v.Abstract, classes: Any) -> v.Abstract
             whole = type(None) in members
             return conditional(s, missing, lambda t: v.Static(whole), lambda t: is_instance(t, inner, classes))
         case v.MemoryRow():
-            return row_classes.is_instance(s, value, members)
+            return list_heap.is_instance(s, value, members)
         case v.Record(kind=kind, cls=cls):
             made = cls if cls is not None else {"tuple": tuple, "list": list, "dict": dict}[kind]
             return v.Static(any(issubclass(made, c) for c in members))
@@ -334,7 +331,7 @@ def _hasattr(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
             absent = lambda t: v.Static(hasattr(None, name.value))
             return conditional(s, missing, absent, lambda t: _hasattr(t, (inner, name), {}))
         case v.MemoryRow(heap=heap) if not heap.is_list:
-            return row_classes.has(s, value, name.value)
+            return list_heap.has(s, value, name.value)
         case v.Record():
             held = value.get(name.value)
             if isinstance(held, v.Optional) and held.unset and not hasattr(value.cls, name.value):
@@ -478,6 +475,6 @@ BUILTINS: dict[Any, Builtin] = {
     sorted: _of_members(_sorted), super: _super, getattr: _getattr, hasattr: _hasattr, type: _type, callable: _callable,
     str: _str, ord: _ord, chr: _chr, set: _set, frozenset: _frozenset,
     sets.elements: _elements, sets.alike: _alike, collections.Counter: sets.make_counter,
-    collections.defaultdict: sets.make_defaultdict, collections.deque: deques.make_deque,
+    collections.defaultdict: sets.make_defaultdict, collections.deque: tables.make_deque,
     math.fsum: _float_sum, math.prod: _product, functools.partial: _partial,
 }  # fmt: skip

@@ -31,9 +31,8 @@ from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import is_python
 from autobatch.ir.capacity import TOO_LARGE
-from autobatch.ir.core import Operand
+from autobatch.ir.core import BOOL, Array, Operand
 from autobatch.ir.ops import own
-from autobatch.ir.types import BOOL, Array
 
 
 @dataclass(frozen=True)

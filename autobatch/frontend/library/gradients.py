@@ -4,7 +4,7 @@
                                    ->    %3 = call @energy(%2)
                                          %4 = gradient(%3, %2)
 
-JAX cannot trace such a function. It is lowered like any other; `inner_gradients.py` makes an operation of
+JAX cannot trace such a function. It is lowered like any other; `masks.py` makes an operation of
 what lies between seeds and number. What JAX can trace it traces, derivative included.
 """
 
@@ -16,15 +16,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from autobatch.frontend.lowering.access import expand
 from autobatch.frontend.lowering.joins import stored
 from autobatch.frontend.lowering.numbers import present
-from autobatch.frontend.lowering.state import LoweringState
+from autobatch.frontend.lowering.state import LoweringState, expand
 from autobatch.frontend.types import values as v
 from autobatch.ir import jax_compat
-from autobatch.ir.core import Apply, Operand
+from autobatch.ir.core import Apply, Array, Operand
 from autobatch.ir.ops import own
-from autobatch.ir.types import Array
 
 Call = Callable[[LoweringState, v.Abstract, Sequence[v.Abstract], dict[str, v.Abstract]], v.Abstract]
 

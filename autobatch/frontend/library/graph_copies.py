@@ -21,12 +21,11 @@ from typing import Any, NoReturn
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.library.methods import METHODS
 from autobatch.frontend.library.prelude import run
-from autobatch.frontend.lowering.access import expand
 from autobatch.frontend.lowering.attributes import attribute, class_list, classes_of, written
 from autobatch.frontend.lowering.joins import conditional, stored
 from autobatch.frontend.lowering.numbers import operand_of, traced
-from autobatch.frontend.lowering.state import LoweringState
-from autobatch.frontend.memory import heaps, list_changes, list_heap, row_classes
+from autobatch.frontend.lowering.state import LoweringState, expand
+from autobatch.frontend.memory import heaps, list_changes, list_heap
 from autobatch.frontend.memory.heap import Heap, ListsNeedMemory, NeedsMemory
 from autobatch.frontend.memory.list_heap import copied, hold
 from autobatch.frontend.types import values as v
@@ -41,7 +40,7 @@ from autobatch.frontend.types.layouts import (
 )
 from autobatch.frontend.types.statics import container_kind
 from autobatch.ir import segments
-from autobatch.ir.types import INT, Array, List, Ref
+from autobatch.ir.core import INT, Array, List, Ref
 
 Arguments = Sequence[v.Abstract]
 Named = dict[str, v.Abstract]
@@ -245,7 +244,7 @@ def _renewed_row(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract
     row = _row(s, words, k, at)
     if row.heap.in_segments:
         return run(s, _elements, args, {})
-    return row_classes.by_class(s, row, lambda t, one, cls: _renewed_fields(t, words, one, cls, copies))
+    return list_heap.by_class(s, row, lambda t, one, cls: _renewed_fields(t, words, one, cls, copies))
 
 
 def _renewed_fields(s: LoweringState, words: v.Abstract, row: v.MemoryRow, cls: type, copies: v.Abstract) -> v.Abstract:

@@ -11,17 +11,15 @@ from typing import Any
 
 from autobatch.frontend.library import sets, tables
 from autobatch.frontend.library.builtin_functions import BUILTINS, PARTIAL
-from autobatch.frontend.lowering.access import expand
 from autobatch.frontend.lowering.branches import truth
 from autobatch.frontend.lowering.comprehensions import collect
-from autobatch.frontend.lowering.indexing import lookup
 from autobatch.frontend.lowering.joins import conditional
 from autobatch.frontend.lowering.numbers import integer, operand_of
-from autobatch.frontend.lowering.operators import compare, equal
+from autobatch.frontend.lowering.operators import compare, equal, lookup
 from autobatch.frontend.lowering.reductions import sum_of
 from autobatch.frontend.lowering.sequences import sequence, zipped
-from autobatch.frontend.lowering.state import LoweringState
-from autobatch.frontend.memory import dict_heap, list_heap, record_heap
+from autobatch.frontend.lowering.state import LoweringState, expand
+from autobatch.frontend.memory import dict_heap, list_heap
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.unify import constant
 
@@ -83,7 +81,7 @@ def _table(s: LoweringState, receiver: v.Abstract, ordered: bool = True) -> v.Re
 
 def _get(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
     key, default = constant(args[0]), args[1] if len(args) > 1 else v.Static(None)
-    receiver = record_heap.for_key(s, receiver, key)
+    receiver = list_heap.for_key(s, receiver, key)
     if list_heap.is_dict_row(receiver):
         return dict_heap.get(s, list_heap.there(s, receiver), key, default)
     if isinstance(receiver, v.Record) and receiver.kind == "table":

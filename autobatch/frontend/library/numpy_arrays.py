@@ -22,8 +22,7 @@ import numpy as np
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import Layout, LeafLayout, ListingLayout, OptionalLayout, RecordLayout, layout_of
 from autobatch.frontend.types.statics import inputs
-from autobatch.ir.core import Value
-from autobatch.ir.types import Array, List, Type
+from autobatch.ir.core import Array, List, Type, Value
 
 _OPERATORS = "_operator"
 _MAKERS = (np.array, np.asarray, np.stack, np.vstack, np.hstack, np.concatenate)

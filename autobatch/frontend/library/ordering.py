@@ -22,8 +22,8 @@ from autobatch.frontend.memory import list_heap
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import HeldLayout, Layout, LeafLayout, ListingLayout, RecordLayout, RowLayout
 from autobatch.frontend.types.tags import is_ordered
+from autobatch.ir.core import INT, Array, List, Ref, Tag
 from autobatch.ir.ops import own
-from autobatch.ir.types import INT, Array, List, Ref, Tag
 
 
 def ordered(s: LoweringState, value: v.Abstract, options: dict[str, v.Abstract]) -> v.Abstract:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import functools
+import heapq
 import itertools
+import linecache
 import math
 import operator
+import statistics
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from functools import lru_cache
 from typing import Any
 
 import jax.numpy as jnp
 
 from autobatch.frontend.library.builtin_functions import BUILTINS
-from autobatch.frontend.library.joined import EMPTY, concatenate, flatten
+from autobatch.frontend.library.tables import EMPTY, concatenate, flatten
 from autobatch.frontend.lowering.calls import activate, bind_arguments
 from autobatch.frontend.lowering.comprehensions import collect
 from autobatch.frontend.lowering.joins import stored
@@ -360,3 +364,228 @@ def index_of(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Na
         return run(s, _index, [receiver, *args], kwargs)
     bounds = [*args[1:], v.Static(None)][:2]
     return run(s, _index_between, [receiver, args[0], *bounds], kwargs)
+
+
+# ---- standard
+#
+# More functions of Python's library, in Python (`prelude.py`): of `statistics`, `math`, `heapq` and `dict`.
+
+
+def _mean(data: Any) -> Any:
+    xs = list(data)
+    if len(xs) < 1:
+        raise statistics.StatisticsError("mean requires at least one data point")
+    return sum(xs) / len(xs)
+
+
+def _median(data: Any) -> Any:
+    xs = sorted(data)
+    n = len(xs)
+    if n == 0:
+        raise statistics.StatisticsError("no median for empty data")
+    return xs[n // 2] if n % 2 == 1 else (xs[n // 2 - 1] + xs[n // 2]) / 2
+
+
+def _spread(data: Any, center: Any, least: Any) -> Any:
+    """The mean square of the distances from the mean; `least`: so many data there must be, and one less are free."""
+    xs = list(data)
+    n = len(xs)
+    if n < least:
+        raise statistics.StatisticsError("variance requires more data points")
+    middle = sum(xs) / n if center is None else center
+    return sum([(x - middle) * (x - middle) for x in xs]) / (n + 1 - least)
+
+
+def _root_of_spread(data: Any, center: Any, least: Any) -> Any:
+    return math.sqrt(_spread(data, center, least))
+
+
+def _distance(p: Any, q: Any) -> Any:
+    if len(p) != len(q):
+        raise ValueError("both points must have the same number of dimensions")
+    return math.sqrt(sum([(x - y) * (x - y) for x, y in zip(p, q)]))  # noqa: B905
+
+
+def _merged(a: Any, b: Any) -> Any:
+    xs, ys = list(a), list(b)
+    i, j, made = 0, 0, xs[:0]
+    while i < len(xs) or j < len(ys):
+        if j == len(ys) or (i < len(xs) and not ys[j] < xs[i]):
+            made.append(xs[i])
+            i = i + 1
+        else:
+            made.append(ys[j])
+            j = j + 1
+    return made
+
+
+def _from_keys(keys: Any, value: Any) -> Any:
+    return {k: value for k in keys}  # noqa: C420  this is what that means
+
+
+def _written_of_standard(
+    function: Callable[..., Any], *more: Any, names: Sequence[str] = ()
+) -> Callable[..., v.Abstract]:
+    """A function that takes these constants behind its first argument. `names`: those that an argument may replace."""
+
+    def call(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
+        behind: list[v.Abstract] = [v.Static(x) for x in more]
+        for name, x in [*zip(names, args[1:], strict=False), *kwargs.items()]:
+            if name not in names:
+                s.refuse(f"the argument {name!r} of this function cannot be compiled", "compute it of the list")
+            behind[list(names).index(name)] = x
+        return run(s, function, [*args[:1], *behind], {})
+
+    return call
+
+
+def _merge(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
+    if len(args) < 1 or kwargs:
+        s.refuse("heapq.merge() takes lists alone here", "sort them together: sorted(a + b, key=...)")
+    made = args[0]
+    for more in args[1:]:
+        made = run(s, _merged, [made, more], {})
+    return made
+
+
+def _keyed(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
+    return run(s, _from_keys, [*args, v.Static(None)][:2], kwargs)
+
+
+STANDARD: dict[Any, Callable[[LoweringState, Arguments, Named], v.Abstract]] = {
+    dict.fromkeys: _keyed,
+    heapq.merge: _merge,
+    math.dist: lambda s, args, kwargs: run(s, _distance, args, kwargs),
+    statistics.mean: _written_of_standard(_mean),
+    statistics.fmean: _written_of_standard(_mean),
+    statistics.median: _written_of_standard(_median),
+    statistics.pvariance: _written_of_standard(_spread, None, 1, names=("mu",)),
+    statistics.variance: _written_of_standard(_spread, None, 2, names=("xbar",)),
+    statistics.pstdev: _written_of_standard(_root_of_spread, None, 1, names=("mu",)),
+    statistics.stdev: _written_of_standard(_root_of_spread, None, 2, names=("xbar",)),
+}
+
+
+# ---- choices
+#
+# Functions that are written for each call: `itertools`' choices of some elements, and products of some sequences, are
+# as many nested loops; what `operator` gets or calls by name is a lambda.
+#
+#     itertools.combinations(q, 3)      found = list(q);  n = len(found)
+#                                       [(found[i0], found[i1], found[i2])
+#                                        for i0 in range(n) for i1 in range(i0 + 1, n) for i2 in range(i1 + 1, n)]
+#
+# How many elements are chosen has to be known when the function is compiled.
+
+
+MOST = 8
+"""So many elements are chosen at most: each is a loop of its own."""
+
+
+def _head(k: int, first: Callable[[str], str]) -> str:
+    return f"for i{k} in range({first(f'i{k - 1}') if k else '0'}, n)"
+
+
+def _differ(k: int) -> str:
+    tests = " and ".join(f"i{k} != i{j}" for j in range(k))
+    return f"for i{k} in range(n)" + (f" if {tests}" if tests else "")
+
+
+_LOOPS: dict[Any, Callable[[int], str]] = {
+    itertools.combinations: lambda k: _head(k, lambda before: f"{before} + 1"),
+    itertools.combinations_with_replacement: lambda k: _head(k, lambda before: before),
+    itertools.permutations: _differ,
+}
+
+
+@lru_cache(maxsize=64)
+def _of_one(function: Any, size: int) -> Any:
+    chosen = "".join(f"found[i{k}], " for k in range(size))
+    loops = " ".join(map(_LOOPS[function], range(size)))
+    return _made(
+        f"{function.__name__}{size}",
+        f"def choose(items):\n    found = list(items)\n    n = len(found)\n    return [({chosen}) {loops}]\n",
+    )
+
+
+@lru_cache(maxsize=64)
+def _of_several(size: int) -> Any:
+    names = [f"x{k}" for k in range(size)]
+    lists = "".join(f"    l{k} = list(s{k})\n" for k in range(size))
+    loops = " ".join(f"for {x} in l{k}" for k, x in enumerate(names))
+    given = ", ".join(f"s{k}" for k in range(size))
+    return _made(f"product{size}", f"def choose({given}):\n{lists}    return [({', '.join(names)},) {loops}]\n")
+
+
+def _made(name: str, text: str) -> Any:
+    """The function of this text, whose source can be read."""
+    file = f"<itertools.{name}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    held: dict[str, Any] = {}
+    exec(compile(text, file, "exec"), held)
+    return next(f for f in held.values() if isinstance(f, types.FunctionType))
+
+
+def _choosing(function: Any) -> Callable[[LoweringState, Arguments, Named], v.Abstract]:
+    def chosen(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
+        given = [*args, *kwargs.values()]
+        size = given[1].value if len(given) == 2 and isinstance(given[1], v.Static) else None
+        if size is None and function is itertools.permutations and isinstance(found := sequence(s, given[0]), v.Record):
+            size = len(found.items)
+        if not isinstance(size, int) or not 0 < size <= MOST:
+            s.refuse(
+                f"how many elements itertools.{function.__name__}() chooses is not known here, or more than {MOST}",
+                f"give a constant from 1 to {MOST}; of all elements of a list, swap them in a recursion",
+            )
+        return run(s, _of_one(function, size), given[:1], {})
+
+    return chosen
+
+
+def _product(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
+    repeat = kwargs.get("repeat", v.Static(1))
+    again = repeat.value if isinstance(repeat, v.Static) else 0
+    size = len(args) * again if isinstance(again, int) else 0
+    if not 0 < size <= MOST:
+        words = f"how many lists itertools.product() takes is not known here, or more than {MOST}"
+        s.refuse(words, f"give a constant: from 1 to {MOST} lists")
+    return run(s, _of_several(size), [*args] * again, {})
+
+
+@lru_cache(maxsize=64)
+def _reading(names: tuple[str, ...]) -> Any:
+    reads = [f"x.{n}" for n in names]
+    given = reads[0] if len(reads) == 1 else f"({', '.join(reads)})"
+    return _made(f"attrgetter {names}", f"def choose():\n    return lambda x: {given}\n")
+
+
+def _attributes(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
+    """`operator.attrgetter("a.b", "c")`"""
+    names = [a.value if isinstance(a, v.Static) else None for a in args]
+    if not names or not all(isinstance(n, str) and all(p.isidentifier() for p in n.split(".")) for n in names):
+        s.refuse("operator.attrgetter() takes constant names of attributes here", "write a lambda")
+    return run(s, _reading(tuple(str(n) for n in names)), [], {})
+
+
+@lru_cache(maxsize=64)
+def _calling(name: str, positional: int, named: tuple[str, ...]) -> Any:
+    given = [f"a{k}" for k in range(positional)]
+    passed = ", ".join([*given, *(f"{n}={n}" for n in named)])
+    text = f"def choose({', '.join([*given, *named])}):\n    return lambda x: x.{name}({passed})\n"
+    return _made(f"methodcaller {name} {positional} {named}", text)
+
+
+def _method(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
+    """`operator.methodcaller("count", 1.0)`"""
+    name = args[0].value if args and isinstance(args[0], v.Static) else None
+    if not isinstance(name, str) or not name.isidentifier():
+        s.refuse("operator.methodcaller() takes a constant name of a method here", "write a lambda")
+    return run(s, _calling(name, len(args) - 1, tuple(kwargs)), args[1:], kwargs)
+
+
+CHOICES: dict[Any, Callable[[LoweringState, Arguments, Named], v.Abstract]] = {
+    **{function: _choosing(function) for function in _LOOPS},
+    itertools.product: _product,
+    operator.attrgetter: _attributes,
+    operator.methodcaller: _method,
+}

@@ -17,8 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from autobatch.frontend.library.prelude import run
-from autobatch.frontend.lowering.access import expand
-from autobatch.frontend.lowering.state import LoweringState
+from autobatch.frontend.lowering.state import LoweringState, expand
 from autobatch.frontend.memory import list_changes, list_heap
 from autobatch.frontend.memory.rebinding import rebind, refuse_change, take_out
 from autobatch.frontend.syntax.sources import ORDERED, read_before_change

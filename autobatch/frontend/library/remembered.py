@@ -26,9 +26,8 @@ from typing import Any, TypeVar
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.library import tables
 from autobatch.frontend.library.caches import Cached
-from autobatch.frontend.lowering.access import wrap
 from autobatch.frontend.lowering.calls import activate, bind_arguments, defaults_of, lookup
-from autobatch.frontend.lowering.state import LoweringState, MemoryChanged
+from autobatch.frontend.lowering.state import LoweringState, MemoryChanged, wrap
 from autobatch.frontend.memory.heap import NeedsMemory
 from autobatch.frontend.syntax.cells import note
 from autobatch.frontend.syntax.scopes import cell, shown

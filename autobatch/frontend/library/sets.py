@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from autobatch.frontend.library import tables
-from autobatch.frontend.library.joined import EMPTY
+from autobatch.frontend.library.tables import EMPTY
 from autobatch.frontend.lowering.joins import stored
 from autobatch.frontend.lowering.sequences import sequence
 from autobatch.frontend.lowering.state import LoweringState

@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.frontend.library.joined import concatenate
 from autobatch.frontend.library.numpy_arrays import kind_of, marked
 from autobatch.frontend.library.prelude import (
     accumulate,
@@ -28,13 +27,12 @@ from autobatch.frontend.library.prelude import (
     places_in_order,
     run,
 )
-from autobatch.frontend.lowering.appending import columns
+from autobatch.frontend.library.tables import concatenate
 from autobatch.frontend.lowering.attributes import Expanded, array_method, fields_of, is_stack
-from autobatch.frontend.lowering.comprehensions import collect, make_map
-from autobatch.frontend.lowering.indexing import index_array
+from autobatch.frontend.lowering.comprehensions import collect, columns, make_map
 from autobatch.frontend.lowering.joins import stored
 from autobatch.frontend.lowering.numbers import operand_of, present, traced
-from autobatch.frontend.lowering.operators import compare_with
+from autobatch.frontend.lowering.operators import compare_with, index_array
 from autobatch.frontend.lowering.reductions import extreme, multiplied, reduce_sequence, sum_of
 from autobatch.frontend.lowering.selection import select
 from autobatch.frontend.lowering.sequences import is_inside, item, length, sequence, sliced, zipped
@@ -42,8 +40,8 @@ from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory.list_heap import copied
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import LeafLayout, ListingLayout, RecordLayout, name_of_type
+from autobatch.ir.core import Array, List, Ref
 from autobatch.ir.ops import own
-from autobatch.ir.types import Array, List, Ref
 
 _MAKERS = (jnp.stack, jnp.array, jnp.asarray)
 _JOINING = (jnp.concatenate, jnp.vstack)

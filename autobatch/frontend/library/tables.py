@@ -13,32 +13,151 @@ from __future__ import annotations
 import inspect
 import operator
 import types
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import reduce
 from typing import Any, NoReturn
 
 import jax.numpy as jnp
 
 from autobatch.errors import TypeConflictError
 from autobatch.frontend.library.equality import compares_fields
-from autobatch.frontend.library.joined import EMPTY, concatenate
-from autobatch.frontend.lowering.access import expand
 from autobatch.frontend.lowering.attributes import class_list, classes_of
 from autobatch.frontend.lowering.joins import as_listing, conditional, convert, stored
 from autobatch.frontend.lowering.numbers import operand_of, present, traced
-from autobatch.frontend.lowering.sequences import length, listing_item, sequence, sliced, zipped
-from autobatch.frontend.lowering.state import LoweringState
+from autobatch.frontend.lowering.sequences import (
+    arithmetic,
+    is_tuple,
+    item,
+    length,
+    listing_item,
+    maximum,
+    reverse,
+    sequence,
+    sliced,
+    zipped,
+)
+from autobatch.frontend.lowering.state import LoweringState, expand
 from autobatch.frontend.memory import list_heap
 from autobatch.frontend.memory.heap import refused_without_memory
+from autobatch.frontend.memory.identity import is_set_value
 from autobatch.frontend.memory.list_heap import hold
-from autobatch.frontend.memory.list_sites import is_set_value
+from autobatch.frontend.memory.rebinding import take_out
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import ListingLayout, describe, is_python, layout_of
+from autobatch.frontend.types.layouts import (
+    Layout,
+    LeafLayout,
+    ListingLayout,
+    RecordLayout,
+    describe,
+    is_python,
+    layout_of,
+)
 from autobatch.frontend.types.unify import LayoutConflict, as_table, constant, unify
-from autobatch.ir.core import Operand
+from autobatch.ir.core import INT, Array, List, Operand, Ref, Tag
 from autobatch.ir.ops import own
-from autobatch.ir.types import INT, Array, Ref, Tag
+
+# ---- joined
+#
+# Lists put behind one another: `a + b`, `[*a, x]`, several `for` in one comprehension.
+#
+# xs + [f(c) for c in t.kids]        %4: list<..> = flatten(pack_list(%xs, %3))
+#
+# No element is copied: the host makes the joined list when something reads it.
+
+
+EMPTY = v.Record("list", (), ())
+
+
+def concatenate(s: LoweringState, *parts: v.Abstract) -> v.Abstract:
+    """The elements of several lists (or tuples) in one list."""
+    found = [_stored(s, p) for p in parts]
+    if all(isinstance(x, v.Record) for x in found):
+        items = tuple(x for p in found if isinstance(p, v.Record) for x in p.items)
+        return v.Record("tuple" if is_tuple(parts[0]) else "list", tuple(range(len(items))), items)
+    found = [x for x in found if not isinstance(x, v.Record) or x.items]
+    if len(found) == 1 and isinstance(found[0], v.Listing):
+        own_list = replace(found[0], is_tuple=is_tuple(parts[0]))
+        s.context.identities.joined(own_list, found[0])
+        return own_list
+    if len(found) == 1 and not is_tuple(parts[0]):
+        return found[0] if isinstance(found[0], v.Leaf) else replace(found[0])
+    elements = [k for x in found for k in _elements(x)]
+    layout = _common(s, elements)
+    columns = zip(*(convert(s, x, ListingLayout(layout)) for x in found), strict=True)
+    made = v.Listing(tuple(_joined(s, column) for column in columns), layout, is_tuple=is_tuple(parts[0]))
+    s.context.identities.joined(made, *found)
+    return made
+
+
+def _stored(s: LoweringState, part: v.Abstract) -> v.Record | v.Listing | v.Leaf:
+    """A list whose elements stand somewhere: ranges, slices and the like are made lists of."""
+    if isinstance(part, v.Listing):
+        return part
+    found = sequence(s, part)
+    if isinstance(found, v.Record) or isinstance(part, v.Leaf):
+        return found if isinstance(found, v.Record) else part  # type: ignore[return-value]
+    made = s.context.rules.materialise(s, found)
+    assert isinstance(made, v.Record | v.Listing)
+    return made
+
+
+def _elements(part: v.Record | v.Listing | v.Leaf) -> list[Layout]:
+    """The layouts of the elements of a list."""
+    match part:
+        case v.Listing(elem=elem):
+            return [elem]
+        case v.Record(items=items):
+            return [layout_of(x) for x in items]
+        case v.Leaf(operand=operand):
+            assert isinstance(operand.type, List)
+            return [LeafLayout(operand.type.elem)]
+
+
+def _common(s: LoweringState, elements: Sequence[Layout]) -> Layout:
+    try:
+        return reduce(unify, elements)
+    except LayoutConflict as conflict:
+        message = f"the elements of a list have different types: {conflict}"
+        raise TypeConflictError(message, s.span, "make all elements of one type, dtype and shape") from None
+
+
+def _joined(s: LoweringState, lists: tuple[Operand, ...]) -> Operand:
+    type = lists[0].type
+    assert isinstance(type, List)
+    outer = s.apply(own("pack_list"), lists, List(type))
+    result = s.apply(own("flatten"), (outer,), type)
+    s.block.memo["joined", result] = v.Record("tuple", tuple(range(len(lists))), tuple(map(v.Leaf, lists)))
+    return result
+
+
+def flatten(s: LoweringState, value: v.Record | v.Listing) -> v.Abstract:
+    """The elements of the lists in a list."""
+    if isinstance(value, v.Record):
+        return concatenate(s, EMPTY, *value.items)
+    if isinstance(value.elem, RecordLayout) and value.elem.kind == "list":
+        if not value.elem.items:
+            return EMPTY
+        value = _rows_as_lists(s, value, value.elem)
+    if isinstance(value.elem, ListingLayout) and not value.elem.array:
+        return v.Listing(tuple(_flattened(s, x) for x in value.lists), value.elem.elem)
+    if isinstance(value.elem, LeafLayout) and isinstance(value.elem.type, List):
+        layout = ListingLayout(LeafLayout(value.elem.type.elem))
+        return flatten(s, v.Listing(tuple(convert(s, value, ListingLayout(layout))), layout))
+    s.refuse("these are no lists", "flatten lists of lists")
+
+
+def _rows_as_lists(s: LoweringState, value: v.Listing, row: RecordLayout) -> v.Listing:
+    """A list of lists of one fixed length, as a list of lists of any length."""
+    layout = ListingLayout(_common(s, row.items))
+    return v.Listing(tuple(convert(s, value, ListingLayout(layout))), layout)
+
+
+def _flattened(s: LoweringState, lists: Operand) -> Operand:
+    outer = lists.type
+    assert isinstance(outer, List) and isinstance(outer.elem, List)
+    return s.apply(own("flatten"), (lists,), List(outer.elem.elem))
 
 
 def is_table(value: v.Abstract) -> bool:
@@ -415,3 +534,160 @@ def _listed(s: LoweringState, items: v.Abstract) -> v.Listing | None:
         return as_listing(s, items) if items.items else None
     assert isinstance(items, v.Listing)
     return items
+
+
+# ---- deques
+#
+# `collections.deque`: a list, and how long it may be at most. What changes it is what changes a list.
+#
+# d.append(x)         put(%items, length(%items), %x)
+# d.popleft()         the elements from the second one on
+
+
+Arguments = Sequence[v.Abstract]
+Named = dict[str, v.Abstract]
+Change = Callable[[LoweringState, v.Abstract, Arguments, Named], tuple[v.Abstract, v.Abstract]]
+NONE = v.Static(None)
+
+
+def is_deque(value: v.Abstract) -> bool:
+    """Is it a deque that the function builds?"""
+    return isinstance(value, v.Record) and value.kind == "table" and value.cls is deque
+
+
+def make_deque(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
+    """`collections.deque(items, maxlen)`"""
+    maxlen = args[1] if len(args) > 1 else kwargs.get("maxlen", NONE)
+    if not isinstance(maxlen, v.Static):
+        s.refuse("the maxlen of a deque must be a constant", "name the argument that decides it in static=(...)")
+    items = _listed_of_deques(s, args[0]) if args else v.Record("list", (), ())
+    made = v.Record("table", ("items", "maxlen"), (items, maxlen), deque)
+    return with_items(s, made, items)
+
+
+def items_of(value: v.Abstract) -> v.Abstract:
+    """The list of the elements."""
+    assert isinstance(value, v.Record)
+    return value.items[0]
+
+
+def with_items(s: LoweringState, old: v.Abstract, items: v.Abstract, from_left: bool = False) -> v.Record:
+    """The deque with other elements; those too many are dropped, which stand at the other end than the new ones."""
+    assert isinstance(old, v.Record)
+    most = old.items[1]
+    assert isinstance(most, v.Static)
+    if most.value is not None:
+        count = length(s, items)
+        first = maximum(s, arithmetic(s, operator.sub, count, most), v.Static(0))
+        bounds = [NONE, most, NONE] if from_left else [first, NONE, NONE]
+        items = s.context.rules.materialise(s, sliced(s, items, bounds))
+    return replace(old, items=(items, most))
+
+
+def _listed_of_deques(s: LoweringState, value: v.Abstract) -> v.Abstract:
+    """A sequence as a list of its own."""
+    found = sequence(s, value)
+    if isinstance(found, v.Record):
+        return v.Record("list", tuple(range(len(found.items))), found.items)
+    return s.context.rules.materialise(s, found)
+
+
+def _append(s: LoweringState, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    items = items_of(whole)
+    if isinstance(items, v.Record):
+        items = concatenate(s, items, v.Record("list", (0,), tuple(args)))
+    else:
+        items = put(s, items, length(s, items), args[0], "elements")
+    return NONE, with_items(s, whole, items)
+
+
+def _append_left(s: LoweringState, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    items = concatenate(s, v.Record("list", (0,), tuple(args)), items_of(whole))
+    return NONE, with_items(s, whole, items, from_left=True)
+
+
+def _extend(s: LoweringState, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    return NONE, with_items(s, whole, concatenate(s, items_of(whole), _listed_of_deques(s, args[0])))
+
+
+def _extend_left(s: LoweringState, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    items = concatenate(s, _listed_of_deques(s, reverse(s, args[0])), items_of(whole))
+    return NONE, with_items(s, whole, items, from_left=True)
+
+
+def _check_some(s: LoweringState, items: v.Abstract) -> None:
+    """IndexError where there is no element."""
+    count = length(s, items)
+    some = (
+        s.scalar(count.value > 0) if isinstance(count, v.Static) else traced(s, operator.gt, count, v.Static(0)).operand
+    )
+    s.check(some, "IndexError", "pop from an empty deque")
+    s.dead = s.dead or count == v.Static(0)
+
+
+def _pop(s: LoweringState, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    return _taken(s, whole, v.Static(-1), [NONE, v.Static(-1), NONE])
+
+
+def _pop_left(s: LoweringState, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    return _taken(s, whole, v.Static(0), [v.Static(1), NONE, NONE])
+
+
+def _taken(
+    s: LoweringState, whole: v.Abstract, place: v.Static, rest: Sequence[v.Abstract]
+) -> tuple[v.Abstract, v.Abstract]:
+    items = items_of(whole)
+    _check_some(s, items)
+    if s.dead:
+        return NONE, whole
+    found = item(s, items, place)
+    take_out(s, found, whole, items)
+    return found, with_items(s, whole, s.context.rules.materialise(s, sliced(s, items, rest)))
+
+
+def _rotate(s: LoweringState, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    items, steps = items_of(whole), args[0] if args else v.Static(1)
+    if isinstance(items, v.Record) and isinstance(steps, v.Static):
+        held = deque(items.items)
+        held.rotate(steps.value)
+        return NONE, with_items(s, whole, replace(items, items=tuple(held)))
+    if isinstance(items, v.Record) and not items.items:
+        return NONE, whole
+    return NONE, with_items(s, whole, s.call(v.Static(_rotated), [items, steps]))
+
+
+def _rotated(items: Any, steps: Any) -> Any:
+    """Lowered like a function of the user."""
+    count = len(items)
+    return [items[(k - steps) % count] for k in range(count)]
+
+
+def _clear(s: LoweringState, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+    return NONE, with_items(s, whole, v.Record("list", (), ()))
+
+
+def _as_list(change: Change) -> Change:
+    """A method that changes a deque as it changes a list."""
+
+    def changed(s: LoweringState, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
+        result, items = change(s, items_of(whole), args, named)
+        return result, with_items(s, whole, items)
+
+    return changed
+
+
+def changes(of_lists: Mapping[Any, Change]) -> dict[Any, Change]:
+    """The methods that change a deque, by those that change a list."""
+    return {
+        deque.append: _append,
+        deque.appendleft: _append_left,
+        deque.extend: _extend,
+        deque.extendleft: _extend_left,
+        deque.pop: _pop,
+        deque.popleft: _pop_left,
+        deque.rotate: _rotate,
+        deque.clear: _clear,
+        deque.insert: _as_list(of_lists[list.insert]),
+        deque.remove: _as_list(of_lists[list.remove]),
+        deque.reverse: _as_list(of_lists[list.reverse]),
+    }

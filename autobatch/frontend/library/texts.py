@@ -14,14 +14,12 @@ from typing import Any
 import jax
 from jax import lax
 
-from autobatch.frontend.lowering.access import expand
-from autobatch.frontend.lowering.folding import fold
 from autobatch.frontend.lowering.numbers import integer, present, traced
-from autobatch.frontend.lowering.state import Impure, LoweringState
+from autobatch.frontend.lowering.state import Impure, LoweringState, expand, fold
 from autobatch.frontend.types import values as v
 from autobatch.ir import jax_compat, texts
+from autobatch.ir.core import Array, Ref, Tag
 from autobatch.ir.ops import own
-from autobatch.ir.types import Array, Ref, Tag
 
 STR = Tag("str")
 

@@ -11,17 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.frontend.library import deques, sets, tables
-from autobatch.frontend.library.joined import EMPTY, concatenate
-from autobatch.frontend.library.views import make_plain
-from autobatch.frontend.lowering.access import expand
+from autobatch.frontend.library import sets, tables
+from autobatch.frontend.library.graphs import make_plain
+from autobatch.frontend.library.tables import EMPTY, concatenate
 from autobatch.frontend.lowering.attributes import attribute, is_stack, written
-from autobatch.frontend.lowering.indexing import subscript
 from autobatch.frontend.lowering.joins import as_listing, conditional
 from autobatch.frontend.lowering.numbers import operand_of, present, traced
-from autobatch.frontend.lowering.operators import BINARY, apply_binary, augmented
+from autobatch.frontend.lowering.operators import BINARY, apply_binary, augmented, subscript
 from autobatch.frontend.lowering.sequences import arithmetic, clipped, in_range, length, sequence, sliced
-from autobatch.frontend.lowering.state import LoweringState
+from autobatch.frontend.lowering.state import LoweringState, expand
 from autobatch.frontend.memory import array_stores, dict_heap, heaps, list_changes, list_heap
 from autobatch.frontend.memory.heap import refused_without_memory
 from autobatch.frontend.memory.identity import containers
@@ -29,7 +27,7 @@ from autobatch.frontend.memory.list_heap import hold
 from autobatch.frontend.memory.rebinding import is_own, rebind, refuse_change
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.unify import as_table, constant
-from autobatch.ir.types import Array
+from autobatch.ir.core import Array
 
 
 def assign(s: LoweringState, target: ast.expr, value: v.Abstract) -> None:
@@ -181,11 +179,11 @@ def _store(s: LoweringState, container: ast.expr, held: v.Abstract, index: v.Abs
     if isinstance(old, v.Leaf) and isinstance(old.type, Array):
         array_stores.store(s, container.id, old, index, value)
         return
-    if deques.is_deque(old):
-        items = deques.items_of(old)
+    if tables.is_deque(old):
+        items = tables.items_of(old)
         written_out = isinstance(items, v.Record) and isinstance(index, v.Static)
         changed = _put_static(s, items, index, value) if written_out else _with_item(s, items, index, value)
-        _become(s, container.id, deques.with_items(s, old, changed), old, value)
+        _become(s, container.id, tables.with_items(s, old, changed), old, value)
         return
     if _is_list(old) and (bounds := _bounds(index)) is not None:
         _become(s, container.id, _with_slice(s, old, bounds, value), old, value)
@@ -426,8 +424,8 @@ def _delete_in_row(s: LoweringState, row: v.MemoryRow, index: v.Abstract) -> Non
 
 def _delete_item(s: LoweringState, container: ast.Name, index: v.Abstract) -> None:
     name, old = container.id, expand(s, present(s, s.env[container.id].value))
-    if _is_list(old) or deques.is_deque(old):
-        items = deques.items_of(old) if deques.is_deque(old) else old
+    if _is_list(old) or tables.is_deque(old):
+        items = tables.items_of(old) if tables.is_deque(old) else old
         bounds = _bounds(index)
         if bounds is None:
             first = in_range(s, present(s, index), length(s, items))
@@ -435,7 +433,7 @@ def _delete_item(s: LoweringState, container: ast.Name, index: v.Abstract) -> No
                 return
             bounds = [first, arithmetic(s, operator.add, first, v.Static(1)), v.Static(None)]
         left_over = _with_slice(s, items, bounds, GONE)
-        rebind(s, name, deques.with_items(s, old, left_over) if deques.is_deque(old) else left_over)
+        rebind(s, name, tables.with_items(s, old, left_over) if tables.is_deque(old) else left_over)
         return
     if not isinstance(old, v.Record) or old.kind not in ("dict", "table"):
         make_plain(s, old)

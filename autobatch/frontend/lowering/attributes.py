@@ -18,22 +18,19 @@ import numpy as np
 
 from autobatch.data.schema import UNKNOWN, Class, Field
 from autobatch.errors import of_empty_lists
-from autobatch.frontend.library.views import refuse_unknown, viewed
-from autobatch.frontend.lowering.access import wrap
+from autobatch.frontend.library.graphs import refuse_unknown, viewed
 from autobatch.frontend.lowering.joins import conditional
-from autobatch.frontend.lowering.key_order import hand_out
 from autobatch.frontend.lowering.numbers import negate, present, traced, without
 from autobatch.frontend.lowering.selection import apply_choice
-from autobatch.frontend.lowering.state import Fact, LoweringState
-from autobatch.frontend.memory import heaps, row_classes
+from autobatch.frontend.lowering.state import Fact, LoweringState, hand_out, wrap
+from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.syntax.sources import LIBRARIES, is_bound_method
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import LeafLayout, ListingLayout, is_python
 from autobatch.frontend.types.statics import inputs, is_namedtuple
 from autobatch.frontend.types.tags import tag_attribute
-from autobatch.ir.core import Operand, Value
+from autobatch.ir.core import BOOL, INT, Array, List, Operand, Ref, Tag, Type, Value
 from autobatch.ir.ops import own
-from autobatch.ir.types import BOOL, INT, Array, List, Ref, Tag, Type
 
 _ARRAY_PROPERTIES = {name: (lambda x, name=name: getattr(x, name)) for name in ("T", "mT", "real", "imag")}
 
@@ -49,7 +46,7 @@ def attribute(s: LoweringState, value: v.Abstract, name: str) -> v.Abstract:
             return _of_object(s, value, name)
         case v.MemoryRow(heap=heap):
             there = heaps.there(s, value, without(name)[1])
-            return _of_class(s, there, heap.cls, name) if heap.in_segments else row_classes.read(s, there, name, bind)
+            return _of_class(s, there, heap.cls, name) if heap.in_segments else list_heap.read(s, there, name, bind)
         case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
             return field(s, value, name)
         case v.Leaf(operand=operand) if isinstance(operand.type, Tag):

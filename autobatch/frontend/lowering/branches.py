@@ -12,7 +12,6 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from autobatch.frontend.lowering.access import note_contents
 from autobatch.frontend.lowering.attributes import (
     attribute,
     class_list,
@@ -23,19 +22,17 @@ from autobatch.frontend.lowering.attributes import (
     may_be_none,
 )
 from autobatch.frontend.lowering.joins import arms, attempt, conditional, join
-from autobatch.frontend.lowering.key_order import hand_out
 from autobatch.frontend.lowering.numbers import combine, negate, present, refuse_made, traced
 from autobatch.frontend.lowering.selection import apply_choice
 from autobatch.frontend.lowering.sequences import length
-from autobatch.frontend.lowering.state import FLAGS, Ended, LoweringState, UnknownResult
+from autobatch.frontend.lowering.state import FLAGS, Ended, LoweringState, UnknownResult, hand_out, note_contents
 from autobatch.frontend.memory import heaps
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.needs import decided
 from autobatch.frontend.types.statics import container_kind, inputs
 from autobatch.frontend.types.tags import tag_equal
-from autobatch.ir.core import Apply, Operand
+from autobatch.ir.core import BOOL, Apply, Array, List, Operand, Ref, Tag
 from autobatch.ir.ops import OWN
-from autobatch.ir.types import BOOL, Array, List, Ref, Tag
 
 Body = Callable[[LoweringState], None]
 BodyAndRest = Callable[[LoweringState, Sequence[ast.stmt]], None]

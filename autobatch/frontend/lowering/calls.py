@@ -16,7 +16,6 @@ from typing import Any
 from autobatch.errors import SourceError, TypeConflictError, UnsupportedError
 from autobatch.frontend.library.numpy_arrays import marked, passed_kinds
 from autobatch.frontend.lowering import exceptions
-from autobatch.frontend.lowering.access import enclosing_value, expand, wrap
 from autobatch.frontend.lowering.joins import convert, stored
 from autobatch.frontend.lowering.state import (
     RESULT,
@@ -28,10 +27,13 @@ from autobatch.frontend.lowering.state import (
     Restart,
     Specialisation,
     UnknownResult,
+    enclosing_value,
+    expand,
+    wrap,
 )
 from autobatch.frontend.memory import heaps
-from autobatch.frontend.memory.growth import settled
 from autobatch.frontend.memory.heap import NeedsMemory
+from autobatch.frontend.memory.heaps import settled
 from autobatch.frontend.memory.identity import ReturnedIdentity
 from autobatch.frontend.syntax import cells
 from autobatch.frontend.syntax.scopes import is_cell
@@ -39,8 +41,7 @@ from autobatch.frontend.syntax.sources import FunctionSource, source_of
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import HeldLayout, Layout, is_python, layout_of, leaf_types, leaves, rebuild
 from autobatch.frontend.types.unify import LayoutConflict, unify
-from autobatch.ir.core import Call, Function, Region, Value
-from autobatch.ir.types import Array
+from autobatch.ir.core import Array, Call, Function, Region, Value
 
 MAX_SPECIALISATIONS = 64
 

@@ -14,12 +14,11 @@ from typing import Any
 
 from autobatch.frontend.library.tables import has_default
 from autobatch.frontend.lowering import exceptions
-from autobatch.frontend.lowering.access import unset
 from autobatch.frontend.lowering.joins import as_array, common, common_layouts, convert, level, stored
-from autobatch.frontend.lowering.state import BROKE, RESULT, RETURNED, LoweringState
+from autobatch.frontend.lowering.state import BROKE, RESULT, RETURNED, LoweringState, unset
 from autobatch.frontend.memory import heaps
-from autobatch.frontend.memory.growth import linked, nests_without_end
 from autobatch.frontend.memory.heap import refused_without_memory
+from autobatch.frontend.memory.heaps import linked, nests_without_end
 from autobatch.frontend.memory.identity import containers
 from autobatch.frontend.syntax.sources import changed, nodes_in, stores
 from autobatch.frontend.types import values as v
@@ -33,8 +32,7 @@ from autobatch.frontend.types.layouts import (
     rebuild,
 )
 from autobatch.frontend.types.unify import is_static_set
-from autobatch.ir.core import Operand, Region, Value
-from autobatch.ir.types import INT
+from autobatch.ir.core import INT, Operand, Region, Value
 from autobatch.source import Span
 
 ROUNDS = 12

@@ -1,5 +1,6 @@
 """Objects built inside the function: of dataclasses, attrs and plain classes, NamedTuples. They exist only while
-compiling."""
+compiling.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +14,14 @@ from typing import Any
 
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.lowering import exceptions
-from autobatch.frontend.lowering.access import wrap
 from autobatch.frontend.lowering.assignment import put
 from autobatch.frontend.lowering.calls import bind_arguments, lookup
-from autobatch.frontend.lowering.folding import fold_call
-from autobatch.frontend.lowering.state import FunctionFrame, LoweringState
-from autobatch.frontend.memory import heaps
+from autobatch.frontend.lowering.state import FunctionFrame, LoweringState, expand, fold_call, wrap
+from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.memory.heap import NeedsMemory
 from autobatch.frontend.memory.list_heap import hold
+from autobatch.frontend.syntax.iterator_variables import place_of
 from autobatch.frontend.syntax.sources import is_user_function
-from autobatch.frontend.syntax.syntax_trees import place_of
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.fields import Parameter, is_attrs, parameters_of, validate
 from autobatch.frontend.types.statics import inputs, is_namedtuple
@@ -258,3 +257,23 @@ def initialised(s: LoweringState, made: v.Record, args: Arguments) -> v.Abstract
     if not _is_written(initialiser):
         return made
     return initialise(s, made, initialiser, args, {})
+
+
+# ---- keywords
+#
+# The named arguments of a call, `**` among them.
+
+
+def named_arguments(s: LoweringState, keywords: Sequence[ast.keyword]) -> dict[str, v.Abstract]:
+    """By name, evaluated in their order."""
+    named: dict[str, v.Abstract] = {}
+    for keyword in keywords:
+        value = s.evaluate(keyword.value)
+        if keyword.arg is not None:
+            named[keyword.arg] = value
+            continue
+        spread = expand(s, list_heap.copied(s, value))
+        if not isinstance(spread, v.Record) or spread.kind != "dict":
+            s.refuse("`**` spreads only dicts with constant keys", "write the keys out")
+        named |= dict(zip(spread.keys, spread.items, strict=True))
+    return named

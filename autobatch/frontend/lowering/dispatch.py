@@ -20,32 +20,27 @@ import numpy as np
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.library import prelude, remembered
 from autobatch.frontend.library.builtin_functions import BUILTINS, packed
-from autobatch.frontend.library.choices import CHOICES
 from autobatch.frontend.library.domains import guard
 from autobatch.frontend.library.gradients import gradient, has_gradient, transform_of
 from autobatch.frontend.library.graph_copies import COPIES
 from autobatch.frontend.library.methods import METHODS
 from autobatch.frontend.library.numpy_arrays import OUTSIDE, REFUSED, is_of_numpy, jax_name, marked, of_numpy
-from autobatch.frontend.library.prelude import LIBRARY, index_of, join
+from autobatch.frontend.library.prelude import CHOICES, LIBRARY, STANDARD, index_of, join
 from autobatch.frontend.library.stacking import stacking
-from autobatch.frontend.library.standard import STANDARD
 from autobatch.frontend.library.texts import call_method, method_of
 from autobatch.frontend.lowering import printing
-from autobatch.frontend.lowering.access import expand, wrap
 from autobatch.frontend.lowering.attributes import attribute, bind, class_list, classes_of, is_class, written
 from autobatch.frontend.lowering.calls import call_function, call_local, capture, lookup
 from autobatch.frontend.lowering.construct import construct
-from autobatch.frontend.lowering.folding import fold_call
 from autobatch.frontend.lowering.joins import conditional, stored
-from autobatch.frontend.lowering.key_order import hand_out
 from autobatch.frontend.lowering.numbers import present
 from autobatch.frontend.lowering.operators import OPERATORS
 from autobatch.frontend.lowering.selection import apply_choice, of_each
-from autobatch.frontend.lowering.state import ChangesArray, Impure, LoweringState
-from autobatch.frontend.memory import row_classes
+from autobatch.frontend.lowering.state import ChangesArray, Impure, LoweringState, expand, fold_call, hand_out, wrap
+from autobatch.frontend.memory import list_heap
 from autobatch.frontend.memory.heap import NeedsMemory
+from autobatch.frontend.memory.identity import is_dict_value, is_list
 from autobatch.frontend.memory.list_heap import copied
-from autobatch.frontend.memory.list_sites import is_dict_value, is_list
 from autobatch.frontend.memory.mutation import changes, refuse_by_another_name
 from autobatch.frontend.syntax import generators
 from autobatch.frontend.syntax.decorated import with_names_copied
@@ -57,7 +52,7 @@ from autobatch.frontend.tracing.tracing import Untraceable, trace
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.fields import replaced
 from autobatch.frontend.types.statics import inputs, is_array
-from autobatch.ir.types import Array, Ref
+from autobatch.ir.core import Array, Ref
 from autobatch.source import Span
 
 MEANINGS = {
@@ -91,7 +86,7 @@ def call(s: LoweringState, function: v.Abstract, args: Arguments, kwargs: Named,
         case v.Method(function=v.Static(value=None), receiver=v.Leaf() as receiver):
             return _by_class(s, receiver, function.name, args, kwargs)
         case v.Method(function=v.Static(value=None), receiver=v.MemoryRow()):
-            return row_classes.called(s, function, bind, args, kwargs)
+            return list_heap.called(s, function, bind, args, kwargs)
         case v.Method(function=inner, receiver=receiver):
             if isinstance(inner, v.Static) and inner.value in (list.index, tuple.index):
                 return index_of(s, receiver, args, kwargs)

@@ -38,9 +38,8 @@ from autobatch.frontend.syntax.sources import MUTATORS
 from autobatch.frontend.types import values as v
 from autobatch.ir import texts
 from autobatch.ir.capacity import NO_ROOM
-from autobatch.ir.core import Apply, Call, Instruction, Literal, Operand, Region, Value, walk
+from autobatch.ir.core import BOOL, INT, Apply, Array, Call, Instruction, List, Literal, Operand, Region, Value, walk
 from autobatch.ir.ops import OWN, own
-from autobatch.ir.types import BOOL, INT, Array, List
 
 # ---- raising
 #

@@ -14,11 +14,10 @@ from itertools import chain
 from typing import Any
 
 from autobatch.errors import SourceError, TypeConflictError, UnsupportedError
-from autobatch.frontend.lowering.access import expand
 from autobatch.frontend.lowering.numbers import coerce, negate, operand_of, present, traced, undefined
-from autobatch.frontend.lowering.state import FLAGS, RESULT, RETURNED, Ended, LoweringState, UnknownResult
+from autobatch.frontend.lowering.state import FLAGS, RESULT, RETURNED, Ended, LoweringState, UnknownResult, expand
 from autobatch.frontend.memory.heap import Heap, NeedsMemory, is_state
-from autobatch.frontend.memory.list_sites import is_dict_value, is_given, is_list
+from autobatch.frontend.memory.identity import is_dict_value, is_given, is_list
 from autobatch.frontend.syntax.scopes import is_cell, shown
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import (
@@ -40,9 +39,8 @@ from autobatch.frontend.types.layouts import (
 )
 from autobatch.frontend.types.statics import Kind, container_kind
 from autobatch.frontend.types.unify import LayoutConflict, as_table, position_among, refuse_alternatives, unify
-from autobatch.ir.core import Apply, If, Instruction, Map, Operand, Region, Value
+from autobatch.ir.core import INT, Apply, BuiltObject, If, Instruction, List, Map, Operand, Ref, Region, Value
 from autobatch.ir.ops import OWN, own
-from autobatch.ir.types import INT, BuiltObject, List, Ref
 from autobatch.source import Span
 
 LEFT = "<left>"

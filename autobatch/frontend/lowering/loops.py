@@ -16,7 +16,6 @@ from functools import partial
 from autobatch.errors import TypeConflictError, UnsupportedError
 from autobatch.frontend.library import groups
 from autobatch.frontend.library.tables import is_dict
-from autobatch.frontend.lowering.appending import appended_list, scan
 from autobatch.frontend.lowering.assignment import assign
 from autobatch.frontend.lowering.attributes import written
 from autobatch.frontend.lowering.branches import both, can_fail, condition, guarded_by, leaving, run
@@ -36,11 +35,12 @@ from autobatch.frontend.lowering.carrying import (
     settle,
     yields_of,
 )
+from autobatch.frontend.lowering.comprehensions import appended_list, scan
 from autobatch.frontend.lowering.exceptions import in_range
 from autobatch.frontend.lowering.numbers import combine, negate, operand_of, traced
 from autobatch.frontend.lowering.sequences import begin, length, sequence
 from autobatch.frontend.lowering.state import BROKE, CONTINUED, FLAGS, RETURNED, Impure, LoweringState
-from autobatch.frontend.memory import heaps, record_heap
+from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.syntax.beneath import (
     changed_by_calls,
     changes_own_list,
@@ -49,15 +49,13 @@ from autobatch.frontend.syntax.beneath import (
     refuse_changes,
     refuse_other_items,
 )
-from autobatch.frontend.syntax.by_index import list_of, run_by_index, run_by_steps
-from autobatch.frontend.syntax.flattening import with_test_inside
+from autobatch.frontend.syntax.flattening import list_of, run_by_index, run_by_steps, with_test_inside
 from autobatch.frontend.syntax.generators import is_recursive, listed, refuse_steps, run_over
 from autobatch.frontend.syntax.sources import mutated, stores
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import leaf_types
-from autobatch.ir.core import Apply, Call, For, If, Operand, Region, Value, While, regions, walk
+from autobatch.ir.core import INT, Apply, Call, For, If, List, Operand, Region, Value, While, regions, walk
 from autobatch.ir.rewrite import free_values
-from autobatch.ir.types import INT, List
 
 UNROLLED_AT_MOST = 64
 MOST_UNROLLED = 2048
@@ -116,7 +114,7 @@ def _run(s: LoweringState, node: ast.For) -> bool:
         run_over(s, node, items)
         return True
     refuse_changes(s, node)
-    if record_heap.is_view(items):
+    if list_heap.is_view(items):
         for flag in FLAGS:
             s.bind(flag, v.Static(False))
         _unroll(s, node, _items(items))

@@ -23,9 +23,8 @@ from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import is_python, static_type
 from autobatch.frontend.types.needs import need
 from autobatch.ir import jax_compat, leaf
-from autobatch.ir.core import Literal, Operand, Value
+from autobatch.ir.core import BOOL, Array, BuiltObject, Literal, Operand, Ref, Tag, Type, Value
 from autobatch.ir.ops import Op, own
-from autobatch.ir.types import BOOL, Array, BuiltObject, Ref, Tag, Type
 
 OWN_ARITHMETIC: dict[Any, str] = {
     operator.truediv: "truediv",

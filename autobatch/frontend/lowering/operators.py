@@ -6,17 +6,21 @@ import ast
 import inspect
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import EllipsisType
 from typing import Any, NoReturn
 
-from autobatch.frontend.library import deques, sets, tables
+import jax.numpy as jnp
+import numpy as np
+
+from autobatch.frontend.library import sets, tables
 from autobatch.frontend.library.domains import guard
-from autobatch.frontend.library.equality import equal_objects, ordered
-from autobatch.frontend.library.joined import concatenate
-from autobatch.frontend.library.lexicographic import Comparison, lexicographic, of_lists
+from autobatch.frontend.library.equality import Comparison, equal_objects, lexicographic, of_lists, ordered
+from autobatch.frontend.library.graphs import viewed
+from autobatch.frontend.library.tables import concatenate
 from autobatch.frontend.library.texts import is_text, percent, text
-from autobatch.frontend.library.views import viewed
-from autobatch.frontend.lowering.access import expand, note_contents
 from autobatch.frontend.lowering.attributes import (
+    At,
     attribute,
     class_list,
     classes_of,
@@ -26,24 +30,33 @@ from autobatch.frontend.lowering.attributes import (
     written,
 )
 from autobatch.frontend.lowering.branches import not_expression, truth
-from autobatch.frontend.lowering.folding import fold
 from autobatch.frontend.lowering.joins import as_listing, conditional
-from autobatch.frontend.lowering.key_order import hand_out
-from autobatch.frontend.lowering.numbers import binary, combine, is_number, present, refuse_made, traced, unary
-from autobatch.frontend.lowering.selection import apply_choice, of_each
-from autobatch.frontend.lowering.sequences import arithmetic, is_tuple, members, sequence
-from autobatch.frontend.lowering.state import Impure, LoweringState
-from autobatch.frontend.memory import dict_heap, heaps, record_heap
+from autobatch.frontend.lowering.numbers import (
+    binary,
+    combine,
+    is_number,
+    operand_of,
+    present,
+    refuse_made,
+    traced,
+    unary,
+)
+from autobatch.frontend.lowering.selection import apply_choice, of_each, select
+from autobatch.frontend.lowering.sequences import arithmetic, is_tuple, item, members, sequence, sliced
+from autobatch.frontend.lowering.state import Impure, LoweringState, expand, fold, hand_out, note_contents
+from autobatch.frontend.memory import dict_heap, heaps, list_heap
 from autobatch.frontend.memory.heap import refused_without_memory
+from autobatch.frontend.memory.identity import is_given
 from autobatch.frontend.memory.list_heap import copied, there
-from autobatch.frontend.memory.list_sites import is_given
+from autobatch.frontend.tracing.tracing import Untraceable, trace
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import type_name
 from autobatch.frontend.types.statics import container_kind, inputs
 from autobatch.frontend.types.tags import tag_equal
-from autobatch.ir.core import Operand
+from autobatch.frontend.types.unify import as_table, constant
+from autobatch.ir.core import BOOL, INT, Apply, Array, List, Literal, Operand, Ref, Tag
+from autobatch.ir.interpret import words
 from autobatch.ir.ops import own
-from autobatch.ir.types import BOOL, Array, List, Ref, Tag
 
 BINARY: dict[type[ast.operator], Callable[..., Any]] = {
     ast.Add: operator.add,
@@ -322,8 +335,8 @@ def equal(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
             return v.Leaf(tag_equal(s, x.operand, present(s, y)))
     a, b = copied(s, a), copied(s, b)
     left, right = expand(s, a, ordered=False), expand(s, b, ordered=False)
-    if deques.is_deque(left) and deques.is_deque(right):
-        return equal(s, deques.items_of(left), deques.items_of(right))
+    if tables.is_deque(left) and tables.is_deque(right):
+        return equal(s, tables.items_of(left), tables.items_of(right))
     if (same := sets.equal(s, left, right)) is not None:
         return same
     if not _is_object(left) and not _is_object(right) and isinstance(left, v.Record) and isinstance(right, v.Record):
@@ -504,10 +517,10 @@ def contains(s: LoweringState, container: v.Abstract, value: v.Abstract) -> v.Ab
         container = fields_of(s, container) or container
     if is_text(container):
         return text(s, "__contains__", container, value)
-    table = record_heap.for_key(s, expand(s, container, ordered=False), value)
+    table = list_heap.for_key(s, expand(s, container, ordered=False), value)
     if isinstance(table, v.MemoryRow) and table.heap.is_dict:
         return dict_heap.holds(s, there(s, table), value)
-    if isinstance(table, v.Record) and table.kind == "table" and not deques.is_deque(table):
+    if isinstance(table, v.Record) and table.kind == "table" and not tables.is_deque(table):
         return tables.holds(s, table, value)
     if isinstance(table, v.Record) and table.kind == "dict":
         container = v.Record("tuple", tuple(range(len(table.keys))), tuple(map(v.Static, table.keys)))
@@ -542,3 +555,226 @@ OPERATORS: Mapping[Callable[..., Any], Callable[..., v.Abstract]] = {
     **{f: _called(compare, node(), 2) for node, f in COMPARE.items()},
 }
 """Operators as functions: those of the module `operator`."""
+
+
+# ---- bounds
+#
+# The range of an index of an array of NumPy: where the host knows the index, an example that leaves it fails.
+#
+#     table[k]                %3 = getitem(%1, %2)   ->   bounds[axis=0, size=5](%2)
+#                                                         %3 = getitem(%1, %2)
+#
+# Whether the host knows it is found out when everything is lowered: `passes/control/overflows.py` makes checks of these
+# operations, by the host or by the device.
+
+
+def check_index(s: LoweringState, value: v.Leaf, index: v.Abstract) -> None:
+    """Check `value[index]`, axis by axis."""
+    assert isinstance(value.type, Array)
+    shape, axis = value.type.shape, 0
+    parts = _parts(index)
+    for part in parts:
+        if isinstance(part, v.Static) and isinstance(part.value, EllipsisType):
+            axis += len(shape) - sum(_axes(p) for p in parts)
+            continue
+        if (
+            axis < len(shape)
+            and _is_whole_of_bounds(part)
+            and _may_fail(s, part, axis, shape[axis])
+            and value.numpy is not None
+        ):
+            s.context.memory.asks_numpy = True
+            if value.numpy:
+                _check(s, part, axis, shape[axis])
+        axis += _axes(part)
+
+
+def _parts(index: v.Abstract) -> Sequence[v.Abstract]:
+    match index:
+        case v.Record(kind="tuple", items=items):
+            return items
+        case v.Static(value=tuple() as held):
+            return [v.Static(x) for x in held]
+        case _:
+            return [index]
+
+
+def _axes(part: v.Abstract) -> int:
+    """How many axes a part of an index takes."""
+    match part:
+        case v.Static(value=None | EllipsisType() | bool()):
+            return 0
+        case v.Leaf(operand=operand) if isinstance(operand.type, Array) and operand.type.is_bool:
+            return len(operand.type.shape)
+        case _:
+            return 1
+
+
+def _is_whole_of_bounds(part: v.Abstract) -> bool:
+    """Is it an integer, or an array of such?"""
+    match part:
+        case v.Static(value=held):
+            return hasattr(held, "__index__") and not isinstance(held, bool)
+        case v.Leaf(operand=operand):
+            return isinstance(operand.type, Array) and operand.type.is_integer
+        case _:
+            return False
+
+
+def _known_of_bounds(s: LoweringState, part: v.Abstract) -> Any:
+    """The value of an index that is known while compiling, or None."""
+    match part:
+        case v.Static(value=held):
+            return held
+        case v.Leaf(operand=Literal(value=held, constant=constant)):
+            return held if constant < 0 else s.context.constants[constant]
+        case _:
+            return None
+
+
+def _may_fail(s: LoweringState, part: v.Abstract, axis: int, size: int) -> bool:
+    known = _known_of_bounds(s, part)
+    return known is None or words(known, axis, size) != ""
+
+
+def _check(s: LoweringState, part: v.Abstract, axis: int, size: int) -> None:
+    known = _known_of_bounds(s, part)
+    if known is not None:
+        s.check(s.scalar(False), "IndexError", words(known, axis, size))
+        return
+    assert isinstance(part, v.Leaf)
+    s.emit(Apply((), own("bounds", axis=axis, size=size), (part.operand,), s.span))
+
+
+# ---- indexing
+#
+# Indexing: `value[index]` of sequences, dicts, arrays and objects.
+
+
+def subscript(s: LoweringState, value: v.Abstract, index: v.Abstract) -> v.Abstract:
+    """`value[index]`"""
+    value, index = heaps.opened(s, viewed(s, present(s, value))), present(s, index)
+    if (made := of_each(s, (index,), lambda t, i: subscript(t, value, i))) is not None:
+        return made
+    value = list_heap.for_key(s, value, index)
+    if list_heap.is_dict_row(value):
+        return dict_heap.load(s, list_heap.there(s, value), index)
+    if list_heap.is_row(value) and not _is_slice(index):
+        return item(s, value, index)
+    value = list_heap.copied(s, value)
+    if is_stack(s, value):
+        return s.context.rules.stacked(s, operator.getitem, (value, index))
+    if isinstance(index, v.Static) and isinstance(index.value, slice) and not _is_array(value):
+        held = index.value
+        if not (isinstance(value, v.Static) and isinstance(value.value, (str, bytes))):
+            return sliced(s, value, [v.Static(held.start), v.Static(held.stop), v.Static(held.step)])
+    if isinstance(index, v.Record) and index.cls is slice and not _is_array(value):
+        return sliced(s, value, index.items)
+    match value:
+        case v.Static(value=held, origin=origin) if isinstance(index, v.Static) and not isinstance(held, type):
+            origin = origin.child(("item", index.value)) if origin is not None else None
+            return fold(s, operator.getitem, held, index.value, origin=origin)
+        case v.Choice():
+            return apply_choice(s, value, lambda t, chosen: subscript(t, chosen, index))
+        case v.Record(cls=cls) if cls is At:
+            return v.Record("object", ("array", "index"), (value.items[0], indices(s, index)), At)
+        case v.Leaf(operand=operand) if isinstance(operand.type, Array):
+            return index_array(s, value, index)
+        case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
+            return _of_object(s, value, index)
+    found_ = expand(s, value, ordered=False)
+    if isinstance(found_, v.Record) and found_.kind == "dict":
+        return lookup(s, found_, index)
+    if tables.is_deque(found_):
+        return item(s, tables.items_of(found_), index)
+    if isinstance(found_, v.Record) and found_.kind == "table":
+        return tables.load(s, found_, index)
+    if written(s, value, "__getitem__"):
+        return s.call(attribute(s, value, "__getitem__"), [index])
+    return item(s, found_, index)
+
+
+def _is_slice(index: v.Abstract) -> bool:
+    if isinstance(index, v.Static):
+        return isinstance(index.value, slice)
+    return isinstance(index, v.Record) and index.cls is slice
+
+
+def _is_array(value: v.Abstract) -> bool:
+    return (isinstance(value, v.Leaf) and isinstance(value.type, Array)) or (
+        isinstance(value, v.Record) and value.cls is At
+    )
+
+
+def _of_object(s: LoweringState, value: v.Leaf, index: v.Abstract) -> v.Abstract:
+    parts = fields_of(s, value)
+    if parts is not None:
+        return lookup(s, parts, index) if parts.kind == "dict" else item(s, parts, index)
+    return s.call(attribute(s, value, "__getitem__"), [index])
+
+
+def index_array(s: LoweringState, value: v.Abstract, index: v.Abstract) -> v.Abstract:
+    """`array[index]`: out of range it fails where the array is one of NumPy, and is clamped where it is one of JAX."""
+    if isinstance(value, v.Leaf):
+        index = indices(s, index)
+        check_index(s, value, index)
+    try:
+        return trace(s, operator.getitem, [value, index], {})
+    except Untraceable as error:
+        if "Slice entries must be static" in str(error):
+            s.refuse(
+                "how long this slice of an array is is not known while compiling, as a bound is no constant",
+                "take the whole array and mask what is outside: np.where(np.arange(n) >= i, row, 0.0)",
+            )
+        s.refuse(f"this index of an array cannot be compiled: {str(error).splitlines()[0]}", "check index and shape")
+
+
+def indices(s: LoweringState, index: v.Abstract) -> v.Abstract:
+    """An index in which lists of integers, `[[i, j]]`, are the arrays that NumPy makes of them."""
+    match index:
+        case v.Record(kind="list"):
+            return trace(s, jnp.array, [index], {})
+        case v.Static(value=list() as held):
+            return v.Static(np.array(held))
+        case v.Record(kind="tuple", items=items):
+            return replace(index, items=tuple(indices(s, i) for i in items))
+        case v.Static(value=tuple() as held) if any(isinstance(x, list) for x in held):
+            return v.Static(tuple(np.array(x) if isinstance(x, list) else x for x in held))
+        case _:
+            return index
+
+
+def lookup(s: LoweringState, table: v.Record, key: v.Abstract) -> v.Abstract:
+    """`table[key]` of a dict: a constant key, or a string, enum member or number of the examples."""
+    key = constant(key)
+    if isinstance(key, v.Static):
+        found = table.get(key.value)
+        if found is None:
+            s.check(s.scalar(False), "KeyError", repr(key.value).replace("{", "{{").replace("}", "}}"))
+            s.dead = True
+            return v.Static(None)
+        return found
+    if not table.keys or not isinstance(key, v.Leaf):
+        return tables.load(s, as_table(table), key)
+    return select(s, position_of(s, table, key), table.items)
+
+
+def position_of(s: LoweringState, table: v.Record, key: v.Abstract) -> Operand:
+    """The position of a key of the program among the keys of a dict; KeyError when it is none of them."""
+    operand = operand_of(s, key)
+    if isinstance(operand.type, Tag):
+        return s.apply(own("tag_index", keys=table.keys), (operand,), INT)
+    if not all(isinstance(k, int) for k in table.keys):
+        s.refuse("a dict is indexed by a number, but its keys are no integers", "use integer keys")
+    hit: Operand = s.scalar(False)
+    index: v.Abstract = v.Static(0)
+    for k, name in enumerate(table.keys):
+        same = traced(s, operator.eq, key, v.Static(name)).operand
+        index = traced(s, _choose, v.Leaf(same), v.Static(k), index)
+        hit = same if k == 0 else combine(s, "or", hit, same)
+    s.check(hit, "KeyError", "{}", (operand,))
+    return operand_of(s, index)
+
+
+def _choose(hit: Any, k: Any, other: Any) -> Any:
+    return other + hit * (k - other)

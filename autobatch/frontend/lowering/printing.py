@@ -16,19 +16,18 @@ from functools import partial
 
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.library import tables
-from autobatch.frontend.lowering.access import expand, take_apart
-from autobatch.frontend.lowering.keywords import named_arguments
+from autobatch.frontend.lowering.construct import named_arguments
 from autobatch.frontend.lowering.numbers import operand_of
 from autobatch.frontend.lowering.results import EntryOutputs
 from autobatch.frontend.lowering.sequences import sequence
-from autobatch.frontend.lowering.state import LoweringMemory, LoweringState, MemoryChanged
+from autobatch.frontend.lowering.state import LoweringMemory, LoweringState, MemoryChanged, expand, take_apart
 from autobatch.frontend.memory import list_changes, list_heap
 from autobatch.frontend.memory.heap import Heap, add_heap
+from autobatch.frontend.syntax.beneath import is_iterator, is_view
 from autobatch.frontend.syntax.flattening import placed
-from autobatch.frontend.syntax.iterators import is_iterator, is_view
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.statics import inputs
-from autobatch.ir.core import Literal
+from autobatch.ir.core import BOOL, INT, Array, Literal, Tag
 from autobatch.ir.printed import (
     Part,
     Printed,
@@ -43,7 +42,6 @@ from autobatch.ir.printed import (
     notes_class,
 )
 from autobatch.ir.template import Container, Fixed, Template
-from autobatch.ir.types import BOOL, INT, Array, Tag
 
 CURE = "use f.example(...) to run one example as plain Python"
 AS_A_LIST = "print() is given a range, an iterator, or a view of a dict", "print a list of it: list(...)"

@@ -9,10 +9,9 @@ from typing import Any, TypeVar
 
 import jax.numpy as jnp
 
-from autobatch.frontend.library.joined import concatenate, flatten
 from autobatch.frontend.library.numpy_arrays import kind_of
 from autobatch.frontend.library.ordering import first_of, keys_of
-from autobatch.frontend.lowering.access import variable
+from autobatch.frontend.library.tables import concatenate, flatten
 from autobatch.frontend.lowering.branches import truth
 from autobatch.frontend.lowering.comprehensions import collect
 from autobatch.frontend.lowering.joins import conditional, stored
@@ -20,15 +19,14 @@ from autobatch.frontend.lowering.loops import for_statement
 from autobatch.frontend.lowering.numbers import coerce, combine, integer, is_number, operand_of, present, traced
 from autobatch.frontend.lowering.operators import apply_binary, compare_with
 from autobatch.frontend.lowering.sequences import length, listing_item, sequence
-from autobatch.frontend.lowering.state import LoweringState
+from autobatch.frontend.lowering.state import LoweringState, variable
 from autobatch.frontend.syntax.sources import stores
 from autobatch.frontend.tracing.recipes import alike_for_all
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import LeafLayout, type_name
 from autobatch.ir import jax_compat
-from autobatch.ir.core import For, Operand, Region, Value
+from autobatch.ir.core import INT, Array, For, Operand, Region, Value
 from autobatch.ir.ops import own
-from autobatch.ir.types import INT, Array
 
 Comparison = Callable[[Any, Any], Any]
 

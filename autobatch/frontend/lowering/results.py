@@ -7,14 +7,13 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any
 
-from autobatch.frontend.library.views import refuse_view
-from autobatch.frontend.lowering.access import expand, take_apart
+from autobatch.frontend.library.graphs import refuse_view
 from autobatch.frontend.lowering.attributes import may_be_none
 from autobatch.frontend.lowering.comprehensions import make_map
 from autobatch.frontend.lowering.joins import as_listing, conditional, convert, stored
 from autobatch.frontend.lowering.numbers import operand_of, present
 from autobatch.frontend.lowering.sequences import sequence
-from autobatch.frontend.lowering.state import LoweringState
+from autobatch.frontend.lowering.state import LoweringState, expand, take_apart
 from autobatch.frontend.memory.heap import DictRecord, Heap
 from autobatch.frontend.memory.heaps import left_by_entry, missing
 from autobatch.frontend.memory.list_heap import copied, tuple_of
@@ -37,7 +36,7 @@ from autobatch.frontend.types.layouts import (
 from autobatch.frontend.types.layouts import rebuild as rebuild_value
 from autobatch.frontend.types.statics import inputs, is_namedtuple
 from autobatch.frontend.types.unify import LayoutConflict, unify
-from autobatch.ir.core import Literal, Operand
+from autobatch.ir.core import Array, List, Literal, Operand, Type
 from autobatch.ir.template import (
     Container,
     Fixed,
@@ -49,7 +48,6 @@ from autobatch.ir.template import (
     Pointer,
     Template,
 )
-from autobatch.ir.types import Array, List, Type
 
 
 class EntryOutputs:

@@ -8,16 +8,14 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from autobatch.frontend.lowering.access import expand
 from autobatch.frontend.lowering.joins import conditional
 from autobatch.frontend.lowering.numbers import coerce, operand_of, traced
-from autobatch.frontend.lowering.state import LoweringState
+from autobatch.frontend.lowering.state import LoweringState, expand
 from autobatch.frontend.tracing.tracing import trace
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import LeafLayout, NotStored, layout_of
 from autobatch.frontend.types.unify import LayoutConflict, unify
-from autobatch.ir.core import Operand
-from autobatch.ir.types import Array
+from autobatch.ir.core import Array, Operand
 
 
 def select(s: LoweringState, index: Operand, alternatives: Sequence[v.Abstract]) -> v.Abstract:

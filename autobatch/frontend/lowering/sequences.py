@@ -16,29 +16,26 @@ import jax.numpy as jnp
 from jax import lax
 
 from autobatch.data.schema import UNKNOWN
+from autobatch.frontend.library.graphs import nodes_of, viewed
 from autobatch.frontend.library.texts import characters, is_text, part, text
-from autobatch.frontend.library.views import nodes_of, viewed
-from autobatch.frontend.lowering.access import expand, note, wrap
 from autobatch.frontend.lowering.attributes import attribute, field, fields_of, refuse_unordered, written
 from autobatch.frontend.lowering.joins import as_listing
-from autobatch.frontend.lowering.key_order import hand_out
 from autobatch.frontend.lowering.numbers import binary, operand_of, own_number, present, traced
 from autobatch.frontend.lowering.selection import select
-from autobatch.frontend.lowering.state import Fact, LoweringState
-from autobatch.frontend.memory import heaps, list_heap, record_heap
+from autobatch.frontend.lowering.state import Fact, LoweringState, expand, hand_out, note, wrap
+from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import rebuild
 from autobatch.frontend.types.statics import KEYS, container_kind
 from autobatch.ir import jax_compat
-from autobatch.ir.core import Operand
+from autobatch.ir.core import INT, Array, List, Operand, Ref
 from autobatch.ir.ops import own
-from autobatch.ir.types import INT, Array, List, Ref
 
 
 def length(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """`len(value)`"""
     value = heaps.opened(s, present(s, value))
-    if record_heap.is_record_row(value):
+    if list_heap.is_record_row(value):
         value = list_heap.copied(s, value)
     if list_heap.is_row(value):
         return list_heap.length(s, list_heap.there(s, value))
@@ -109,8 +106,8 @@ def sequence(s: LoweringState, value: v.Abstract) -> v.Record | v.Lazy:
         if row.heap.is_set:
             refuse_order(s)
         value = list_heap.parts(s, row, 0) if row.heap.is_dict else list_heap.elements(s, row)
-    if record_heap.is_view(value):
-        return record_heap.as_it_is(s, value)
+    if list_heap.is_view(value):
+        return list_heap.as_it_is(s, value)
     refuse_unordered(s, value)
     if (nodes := _numbered_nodes(s, value)) is not None:
         return nodes
@@ -366,7 +363,7 @@ def enumerated(s: LoweringState, value: v.Abstract, start: v.Abstract) -> v.Abst
 
 def _live(s: LoweringState, value: v.Abstract) -> v.Record | v.Lazy:
     """What a loop runs over; of a view of a dict in memory what it shows when each item is read."""
-    return value if record_heap.is_view(value) else sequence(s, value)
+    return value if list_heap.is_view(value) else sequence(s, value)
 
 
 def pair(*items: v.Abstract) -> v.Record:
@@ -388,7 +385,7 @@ def zipped(s: LoweringState, values: Sequence[v.Abstract], strict: bool) -> v.Ab
     count = counts[0]
     for other in counts[1:]:
         count = count if other == count else minimum(s, count, other)
-    if all(isinstance(x, v.Static) for x in counts) and any(map(record_heap.is_view, found)):
+    if all(isinstance(x, v.Static) for x in counts) and any(map(list_heap.is_view, found)):
         shown = tuple(row for x in found if isinstance(x, v.Lazy) for row in x.dicts)
         return v.Lazy(count, lambda t, i: pair(*(_item_at(t, x, i) for x in found)), None, shown)
     uniform = [x if isinstance(x, v.Lazy) else sequence(s, as_listing(s, x)) for x in found]

@@ -11,24 +11,39 @@ A `LoweringState` forks at a branch and is joined behind it (`joins.py`).
 from __future__ import annotations
 
 import ast
+import builtins
+import functools
+import operator
+import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
+
+import numpy as np
 
 from autobatch.data.schema import Schema
 from autobatch.errors import SourceError, UnsupportedError
 from autobatch.frontend.library.caches import Caches
 from autobatch.frontend.memory.heap import Heap, add_heap, is_state
-from autobatch.frontend.memory.identity import Identities, ReturnedIdentity
-from autobatch.frontend.memory.list_sites import Sites
+from autobatch.frontend.memory.identity import Identities, ReturnedIdentity, Sites
 from autobatch.frontend.syntax.scopes import shown
 from autobatch.frontend.syntax.sources import FunctionSource, Inlined
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import Layout, MadeClass
+from autobatch.frontend.types.statics import (
+    CONTENTS,
+    KEYS,
+    children,
+    container_kind,
+    contents,
+    inputs,
+    is_array,
+    keys_of,
+)
 from autobatch.ir import jax_compat
-from autobatch.ir.core import Apply, Function, Instruction, Literal, Operand, Value
+from autobatch.ir.core import BOOL, Apply, Array, Function, Instruction, Literal, Operand, Ref, Type, Value
 from autobatch.ir.ops import Op, own
-from autobatch.ir.types import BOOL, Array, Ref, Type
+from autobatch.ir.template import Input, is_numpy
 from autobatch.source import NOWHERE, Span
 
 # ---- caught
@@ -136,9 +151,9 @@ class LoweringMemory:
     how often the result of a recursion has nested deeper, arguments made dynamic, traced functions. `needed`: shared
     integers whose values were used; `numpy`: parameters of functions that are arrays of NumPy in some of the calls;
     `asks_numpy`: was an array indexed that is one of NumPy, or could be given as one? `dicts`: the names of shared
-    dicts, by identity; `ordered`, `orders_batched`: `key_order.py`. `heaps`: the classes whose objects have memory
+    dicts, by identity; `ordered`, `orders_batched`: `state.py`. `heaps`: the classes whose objects have memory
     (`refused`: why), `capacity` of them at most, and `sites`, the expressions whose lists have some; `rows`: are
-    they planned? `read` and `written`: functions and loops, by their text, and what they need. See `views.py` for
+    they planned? `read` and `written`: functions and loops, by their text, and what they need. See `graphs.py` for
     `plain`, `printing.py`."""
 
     assumed: dict[Any, Layout] = field(default_factory=dict)
@@ -524,3 +539,232 @@ class _At:
         if isinstance(error, Exception):
             self.state.context.note_failure(error, self.state.span)
         self.state.span = self.before
+
+
+# ---- key order
+#
+# Which dicts the function runs over: the order of their keys is a part of the program, that of others is not.
+#
+#     p["W"], "b" in p, len(p), p.get("b")              any order of the keys of p is the same program
+#     for k in p, p.items(), {**p}, tree.map(g, p)      the order that p has now; another is another program
+#
+# JAX hands dicts back with their keys sorted, so that a dict comes in several orders where nobody thinks of one.
+
+
+_SCALARS = (int, float, complex, str, bytes, type(None))
+
+
+def names_of(dicts: Mapping[str, Any]) -> dict[int, tuple[str, ...]]:
+    """The names of shared dicts, by identity; a dict that stands twice has two."""
+    found: dict[int, tuple[str, ...]] = {}
+    for name, held in dicts.items():
+        found[id(held)] = (*found.get(id(held), ()), name)
+    return found
+
+
+def run_over(context: Context, value: v.Abstract) -> None:
+    """Note that the keys of a value, if it is a dict, are met in their order."""
+    match value:
+        case v.Static(value=held):
+            context.memory.ordered.update(context.memory.dicts.get(id(held), ()))
+        case v.Record(kind="dict"):
+            context.memory.orders_batched = True  # which dict it stems from, nobody remembers
+
+
+def hand_out(context: Context, *values: Any) -> None:
+    """Note that Python code gets these objects, and may run over any dict inside."""
+    if not context.memory.dicts:
+        return
+    todo, seen = list(values), set[int]()
+    while todo:
+        held = todo.pop()
+        if isinstance(held, _SCALARS) or id(held) in seen:
+            continue
+        seen.add(id(held))
+        context.memory.ordered.update(context.memory.dicts.get(id(held), ()))
+        todo += (part for _, part in children(held))
+        if isinstance(held, functools.partial):
+            todo += (held.func, held.args, held.keywords)
+
+
+# ---- access
+#
+# Reading what is already there: Python objects, free variables, the fields of objects in the examples.
+#
+# Arrays found in free variables become hidden shared values; static values found there are noted, so that the caller
+# can read them again and see that they changed.
+
+
+def wrap(context: Context, value: Any, origin: v.FreeOrigin | None = None) -> v.Abstract:
+    """The abstract value of a Python object. With `origin` it is a free variable, and is noted."""
+    if isinstance(value, Input):
+        return context.inputs[value.index] if not value.shared else _shared(context, value)
+    if isinstance(value, v.Static | v.Leaf | v.Record | v.Optional):
+        return value
+    if is_array(value):
+        if origin is not None:
+            return v.Leaf(hidden(context, value, origin), numpy=is_numpy(value))
+        if np.ndim(value) == 0 and not jax_compat.type_of(value).dtype.startswith("key"):
+            return v.Leaf(Literal(np.asarray(value).item(), jax_compat.type_of(value)), numpy=is_numpy(value))
+        return v.Leaf(context.constant(value), numpy=is_numpy(value))
+    is_container = isinstance(value, types.ModuleType | list | dict)  # of these, what is read of them is noted
+    if origin is not None and not is_container and not _is_own_name(origin, value):
+        note(context, origin, value)
+    return v.Static(value, origin)
+
+
+def _is_own_name(origin: v.FreeOrigin, value: Any) -> bool:
+    """Is it a function of Python's under the name that it has there (`len`, `math.sqrt`)?"""
+    step = origin.path[-1] if origin.path else ("attribute", origin.name)
+    return isinstance(value, types.BuiltinFunctionType) and step == ("attribute", value.__name__)
+
+
+def _shared(context: Context, leaf: Input) -> v.Leaf:
+    return v.Leaf(context.shared[leaf.index], numpy=leaf.numpy)
+
+
+def note(context: Context, origin: v.FreeOrigin, value: Any, shared: int | None = None) -> None:
+    """Remember that a free variable was read."""
+    key = (id(origin.owner), origin.name, origin.path)
+    context.keep(origin.owner)
+    if key not in context.free:
+        context.free[key] = FreeVariable(origin.owner, origin.name, origin.path, value, shared)
+
+
+def note_contents(context: Context, value: v.Static) -> None:
+    """Remember that the function has looked at all that a container holds."""
+    if value.origin is not None and (container_kind(value.value) is not None or isinstance(value.value, set)):
+        note(context, value.origin.child(CONTENTS), contents(value.value))
+
+
+def hidden(context: Context, array: Any, origin: v.FreeOrigin) -> Operand:
+    """The shared value that an array in a free variable is."""
+    key = (id(origin.owner), origin.name, origin.path)
+    known = context.free.get(key)
+    if known is not None and known.shared is not None:
+        return context.shared[known.shared]
+    for other in context.free.values():
+        if other.value is array and other.shared is not None:
+            note(context, origin, array, other.shared)
+            return context.shared[other.shared]
+    index = context.hide(jax_compat.type_of(array), origin.name)
+    note(context, origin, array, index)
+    return context.shared[index]
+
+
+def enter(context: Context, value: Any) -> v.Abstract:
+    """An argument of the entry: containers that hold leaves of an example are taken apart, the rest is static."""
+    if isinstance(value, Input) or all(i.shared for i in inputs(value)):
+        return wrap(context, value)
+    return take_apart(context, value, enter)
+
+
+def take_apart(context: Context, value: Any, part: Callable[[Context, Any], v.Abstract] | None = None) -> v.Record:
+    """A Python container or object as a record of abstract values."""
+    part = part or wrap
+    pairs = list(children(value))
+    kind = container_kind(value) or "object"
+    keys = tuple(k for k, _ in pairs)
+    return v.Record(kind, keys, tuple(part(context, x) for _, x in pairs), type(value))
+
+
+def expand(s: LoweringState, value: v.Abstract, ordered: bool = True) -> v.Abstract:
+    """A static tuple, list, dict or NamedTuple as a record of its elements; other values as they are. `ordered`: of a
+    dict, not only single keys are looked up."""
+    if ordered:
+        run_over(s.context, value)
+    if not isinstance(value, v.Static) or (kind := container_kind(value.value)) is None:
+        return value
+    origin = value.origin
+    if origin is not None:
+        note(s.context, origin.child(KEYS), keys_of(value.value))
+    items = tuple(
+        wrap(s.context, x, origin.child(("item" if kind != "namedtuple" else "attribute", k)) if origin else None)
+        for k, x in children(value.value)
+    )
+    return v.Record(kind, keys_of(value.value), items, type(value.value) if kind == "namedtuple" else None)
+
+
+def enclosing_value(s: LoweringState, name: str) -> v.Abstract | None:
+    """The value of a variable of an enclosing function, or of a closure; None when there is none."""
+    bound = s.env.get(name)
+    if bound is not None:
+        return bound.value
+    if name in s.frame.enclosing:
+        return s.frame.enclosing[name]
+    owner = s.frame.owner
+    if owner is None or owner.__closure__ is None or name not in owner.__code__.co_freevars:
+        return None
+    cell = owner.__closure__[owner.__code__.co_freevars.index(name)]
+    try:
+        held = cell.cell_contents
+    except ValueError:
+        return None
+    return wrap(s.context, held, v.FreeOrigin(owner, name))
+
+
+def unset(name: str, span: Span) -> UnsupportedError:
+    """A variable is read that no path has set."""
+    name = shown(name)
+    return UnsupportedError(
+        f"the variable {name!r} is read before it is set", span, f"give {name} a value on every path before this line"
+    )
+
+
+def variable(s: LoweringState, name: str) -> v.Abstract:
+    """The value of a name, by Python's rules: local, enclosing, global, builtin."""
+    bound = s.env.get(name)
+    if bound is not None and not isinstance(bound.value, v.Unset):
+        return bound.value
+    if name in s.frame.settling:  # a later turn may find what an earlier one has set
+        s.frame.settling[name] = s.frame.settling[name] or s.span
+        s.check(s.scalar(False), "UnboundLocalError", v.not_set(name))
+        raise Ended
+    if bound is not None or name in s.frame.source.locals:
+        raise unset(name, s.span)
+    found = enclosing_value(s, name)
+    if found is not None:
+        return found
+    source = s.frame.source
+    if name in source.globals:
+        return wrap(s.context, source.globals[name], v.FreeOrigin(s.frame.owner, name))
+    if hasattr(builtins, name):
+        return v.Static(getattr(builtins, name))
+    s.refuse(f"the name {name!r} is not defined", "check the spelling, or import it")
+
+
+# ---- folding
+#
+# Pure functions of values that are known while compiling: called there. What fails in Python fails in the program.
+
+
+FAILURES = (ArithmeticError, ValueError, LookupError)
+"""What a function raises for values that it has no result for; with a TypeError the program itself is wrong."""
+
+
+ORDERLESS = (operator.eq, operator.getitem)
+"""Operators that do not see in which order a dict holds its keys."""
+
+
+def fold(s: LoweringState, function: Callable[..., Any], *args: Any, origin: v.FreeOrigin | None = None) -> v.Abstract:
+    """The result of a call of plain values. `origin`: where it is found."""
+    if function not in ORDERLESS or container_kind(args[0]) is None:
+        hand_out(s.context, *args)
+    try:
+        return wrap(s.context, function(*args), origin)
+    except FAILURES as error:
+        s.check(s.scalar(False), type(error).__name__, str(error).replace("{", "{{").replace("}", "}}"))
+        s.dead = True
+        return v.Static(None)
+    except Exception as error:
+        s.refuse(f"{type(error).__name__}: {error}", "plain Python raises this too: check the arguments")
+
+
+def fold_call(
+    s: LoweringState, function: Callable[..., Any], args: Sequence[v.Abstract], kwargs: Mapping[str, v.Abstract]
+) -> v.Abstract:
+    """The result of a call whose arguments are all known."""
+    given = [a.value for a in args if isinstance(a, v.Static)]
+    named = {k: a.value for k, a in kwargs.items() if isinstance(a, v.Static)}
+    hand_out(s.context, *named.values())
+    return fold(s, functools.partial(function, **named), *given)

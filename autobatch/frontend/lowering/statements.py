@@ -3,28 +3,612 @@
 from __future__ import annotations
 
 import ast
+import collections.abc
+import contextlib
+import inspect
+import operator
+import types
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from autobatch.errors import UnsupportedError
+from autobatch.frontend.library.builtin_functions import is_instance
 from autobatch.frontend.lowering.assignment import assign, augment, delete
-from autobatch.frontend.lowering.branches import guarded, if_statement, leaving
-from autobatch.frontend.lowering.calls import capture
-from autobatch.frontend.lowering.contexts import with_statement
-from autobatch.frontend.lowering.exceptions import protected, try_statement
-from autobatch.frontend.lowering.failures import assert_statement, raise_statement
+from autobatch.frontend.lowering.attributes import attribute, fields_of, written
+from autobatch.frontend.lowering.branches import both, branch_on, condition, guarded, if_statement, leaving, truth
+from autobatch.frontend.lowering.branches import condition as holds
+from autobatch.frontend.lowering.calls import capture, lookup
+from autobatch.frontend.lowering.exceptions import (
+    EXCEPTION,
+    is_caught,
+    protected,
+    raise_again,
+    raise_here,
+    try_statement,
+)
 from autobatch.frontend.lowering.functions import define
-from autobatch.frontend.lowering.joins import stored
+from autobatch.frontend.lowering.joins import arms, conditional, join, stored
 from autobatch.frontend.lowering.loops import for_statement, while_statement
-from autobatch.frontend.lowering.patterns import match_statement
+from autobatch.frontend.lowering.numbers import combine, operand_of, present, traced
+from autobatch.frontend.lowering.operators import compare_with, equal, identical
 from autobatch.frontend.lowering.refusals import STATEMENT_REFUSALS
-from autobatch.frontend.lowering.state import BROKE, CONTINUED, RESULT, RETURNED, LoweringState
-from autobatch.frontend.syntax.flattening import with_test_apart
-from autobatch.frontend.syntax.iterators import refuse_kept, refuse_late_reads
+from autobatch.frontend.lowering.sequences import arithmetic, length, sequence, sliced
+from autobatch.frontend.lowering.state import BROKE, CONTINUED, RESULT, RETURNED, LoweringState, expand, hand_out
+from autobatch.frontend.memory import heaps, list_heap
+from autobatch.frontend.syntax.beneath import refuse_kept, refuse_late_reads
+from autobatch.frontend.syntax.flattening import placed, with_test_apart
+from autobatch.frontend.syntax.generators import begun, continues, leaves, run_inside
 from autobatch.frontend.syntax.scopes import is_cell
+from autobatch.frontend.syntax.sources import is_user_function
 from autobatch.frontend.types import values as v
-from autobatch.ir.core import Operand
+from autobatch.ir.core import Array, Operand, Ref, Tag
+
+# ---- contexts
+#
+# `with`: of a class of the user, of a generator under `contextlib.contextmanager`, and `contextlib.suppress`.
+#
+#     with Scope(log) as s:               held = Scope(log);  s = held.__enter__()
+#         ...                     ->      try: ...
+#                                         finally: held.__exit__(None, None, None)
+#
+# So `__exit__` may neither look at what was raised nor end it. Of a generator, the body stands where it yields.
+
+
+_MADE_BY = contextlib.contextmanager(lambda: iter(())).__code__
+"""The code of what `contextlib.contextmanager` makes of a generator function."""
+
+
+def with_statement(s: LoweringState, node: ast.With) -> None:
+    """`with context as name: ...`"""
+    known = s.context.memory.rewritten
+    if len(node.items) > 1:
+        if node not in known:
+            inner = placed(ast.With(node.items[1:], node.body), node)
+            known[node] = placed(ast.With(node.items[:1], [inner]), node)
+        with_statement(s, known[node])
+        return
+    (item,) = node.items
+    match item.context_expr:
+        case ast.Call(func=function, args=args, keywords=keywords) if _is_name(function):
+            held = s.evaluate(function)
+            if held == v.Static(contextlib.suppress) and not keywords and item.optional_vars is None:
+                kind = placed(ast.Tuple(args, ast.Load()), node)
+                caught = placed(ast.ExceptHandler(kind, None, [ast.Pass()]), node)
+                try_statement(s, known.setdefault(node, placed(ast.Try(node.body, [caught], [], []), node)))
+                return
+            if isinstance(held, v.Static) and getattr(held.value, "__code__", None) is _MADE_BY:
+                _run_generator(s, node, held.value, args, keywords)
+                return
+        case _:
+            pass
+    _enter(s, node, item)
+
+
+def _is_name(node: ast.expr) -> bool:
+    """Is it a name, or one of a module or object? Anything else is evaluated once, by `_enter`."""
+    return isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and _is_name(node.value))
+
+
+def _enter(s: LoweringState, node: ast.With, item: ast.withitem) -> None:
+    """A context of a class of the user."""
+    known, name = s.context.memory.rewritten, _name(item)
+    context = present(s, s.evaluate(item.context_expr))
+    if not written(s, context, "__enter__") or not written(s, context, "__exit__"):
+        s.refuse(
+            "`with` is compiled of contextlib.suppress, of generators, and of classes with __enter__ and __exit__",
+            "open the context around the batched call",
+        )
+    _refuse_looking(s, context)
+    if node not in known:
+        held = ast.Name(name, ast.Load())
+        entered = ast.Call(ast.Attribute(held, "__enter__", ast.Load()), [], [])
+        nothing: list[ast.expr] = [ast.Constant(None), ast.Constant(None), ast.Constant(None)]
+        left = ast.Expr(ast.Call(ast.Attribute(held, "__exit__", ast.Load()), nothing, []))
+        first = ast.Assign([item.optional_vars], entered) if item.optional_vars is not None else ast.Expr(entered)
+        known[node] = [placed(x, node) for x in (first, ast.Try(node.body, [], [], [left]))]
+    s.bind(name, context)
+    s.context.rules.execute(s, known[node])
+
+
+def _name(item: ast.withitem) -> str:
+    """A name for a context, unlike those of others."""
+    return f"<context {item.context_expr.lineno} {item.context_expr.col_offset}>"
+
+
+def _refuse_looking(s: LoweringState, context: v.Abstract) -> None:
+    """Refuse an `__exit__` that looks at the exception, or may end it."""
+    classes = heaps.classes_of(s, context) if isinstance(context, v.MemoryRow) else [getattr(context, "cls", None)]
+    for cls in classes:
+        function = inspect.getattr_static(cls, "__exit__", None)
+        if not isinstance(function, types.FunctionType):
+            continue
+        node = lookup(s, function).node
+        _, *given = [a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)]
+        looks = any(isinstance(n, ast.Name) and n.id in given for n in ast.walk(node))
+        ends = any(isinstance(n, ast.Return) and not _is_false(n.value) for n in ast.walk(node))
+        if looks or ends:
+            s.refuse(
+                f"{function.__qualname__} looks at what was raised, or ends it", "catch it by `try` inside the context"
+            )
+
+
+def _is_false(value: ast.expr | None) -> bool:
+    return value is None or (isinstance(value, ast.Constant) and not value.value)
+
+
+def _ends_by_yield(body: Sequence[ast.stmt]) -> bool | None:
+    """Does a generator end where it yields, but for what `finally` does? None where it may not come to a `yield`."""
+    for k, node in enumerate(body):
+        match node:
+            case ast.Expr(value=ast.Yield()):
+                return k == len(body) - 1
+            case ast.Try(body=inner) | ast.With(body=inner) if (ends := _ends_by_yield(inner)) is not None:
+                return ends and not getattr(node, "orelse", None) and k == len(body) - 1
+            case _:
+                pass
+    return None
+
+
+def _returns(node: ast.AST) -> bool:
+    """Does a statement leave the function that it is in?"""
+    if isinstance(node, ast.Return):
+        return True
+    return not isinstance(node, ast.FunctionDef | ast.Lambda) and any(map(_returns, ast.iter_child_nodes(node)))
+
+
+def _run_generator(
+    s: LoweringState,
+    node: ast.With,
+    made: Callable[..., Any],
+    args: Sequence[ast.expr],
+    keywords: Sequence[ast.keyword],
+) -> None:
+    """A generator under `contextmanager`: the body stands where it yields."""
+    function = getattr(made, "__wrapped__", None)
+    if not is_user_function(function) or any(k.arg is None for k in keywords):
+        s.refuse("`with` of this generator cannot be compiled", "open the context around the batched call")
+    known, name = s.context.memory.rewritten, _name(node.items[0])
+    if node not in known:
+        target = node.items[0].optional_vars or ast.Name(f"<entered by {name}", ast.Store())
+        known[node] = placed(ast.For(target, ast.Name(name, ast.Load()), node.body, []), node)
+    given = [s.evaluate(a) for a in args]
+    named = {k.arg: s.evaluate(k.value) for k in keywords if k.arg is not None}
+    generator = begun(s, v.Static(function), given, named)
+    assert generator is not None
+    text = generator.source.body
+    ends = _ends_by_yield(text)
+    if ends is None or sum(isinstance(n, ast.Yield) for b in text for n in ast.walk(b)) > 1 or any(map(_returns, text)):
+        s.refuse(
+            f"{generator.source.name}, the generator of a `with`, may yield never, or more than once, or returns",
+            "write one `yield`, outside of branches and loops",
+        )
+    if not ends and any(leaves(b) or continues(b) or _returns(b) for b in node.body):
+        s.refuse(
+            "a `with` of a generator is left by return, break or continue",
+            "set a variable, and leave behind it, or let the generator end by `try: yield` and `finally`",
+        )
+    run_inside(s, known[node], generator)
+
+
+# ---- failures
+#
+# `raise` and `assert`: the example fails, its neighbours do not.
+
+
+def raise_statement(s: LoweringState, node: ast.Raise) -> None:
+    """`raise Kind(message)`: nothing behind it runs. (What it stems `from` is of no account.)"""
+    if _is_handled(s, node.exc):
+        assert s.frame.handling is not None
+        held, codes, _ = s.frame.handling
+        s.bind(EXCEPTION, s.env[held].value)
+        raise_again(s, codes, node)
+        return
+    cls = _class(s, node.exc)
+    if is_caught(s, cls):
+        args = node.exc.args if isinstance(node.exc, ast.Call) else []
+        if isinstance(node.exc, ast.Call) and node.exc.keywords:
+            s.refuse("an exception that `try` catches is made with named arguments", "give them by position")
+        raise_here(s, cls, [s.evaluate(a) for a in args] if cls in s.context.memory.looked_at or args else [])
+        return
+    message, operands = text(s, node.exc.args[0]) if isinstance(node.exc, ast.Call) and node.exc.args else ("", [])
+    s.check(s.scalar(False), cls.__name__, message, operands)
+    s.dead = True
+
+
+def _is_handled(s: LoweringState, node: ast.expr | None) -> bool:
+    """Is it the exception that the handler around has caught?"""
+    if node is None and s.frame.handling is None:
+        s.refuse("`raise` without an exception stands in no handler", "name the exception")
+    if node is None:
+        return True
+    return isinstance(node, ast.Name) and s.frame.handling is not None and node.id == s.frame.handling[2]
+
+
+def _class(s: LoweringState, node: ast.expr | None) -> type[BaseException]:
+    assert node is not None
+    kind = s.evaluate(node.func if isinstance(node, ast.Call) else node)
+    if not (isinstance(kind, v.Static) and isinstance(kind.value, type) and issubclass(kind.value, BaseException)):
+        s.refuse("only exceptions can be raised", "write `raise ValueError(...)`")
+    cls, known = kind.value, s.context.raisable
+    if known.setdefault(cls.__name__, cls) is not cls:
+        s.refuse(f"two classes of exceptions have the name {cls.__name__}", "give each a name of its own")
+    return cls
+
+
+def assert_statement(s: LoweringState, node: ast.Assert) -> None:
+    condition = holds(s, node.test)
+    if condition is True:
+        return
+    if isinstance(condition, bool):
+        message, operands = text(s, node.msg)
+        s.check(s.scalar(False), "AssertionError", message, operands)
+        s.dead = True
+        return
+    if node.msg is None or isinstance(node.msg, ast.Constant):
+        message, operands = text(s, node.msg)
+        s.check(condition, "AssertionError", message, operands)
+        return
+    good, bad = arms(s, condition)
+    with bad.at(node):
+        message, operands = text(bad, node.msg)
+        bad.check(s.scalar(False), "AssertionError", message, operands)
+    bad.dead = True
+    join(s, condition, good, bad)
+
+
+def text(s: LoweringState, node: ast.expr | None) -> tuple[str, list[Operand]]:
+    """A message as a format string and the operands for it."""
+    match node:
+        case None:
+            return "", []
+        case ast.JoinedStr(values=parts):
+            pieces, operands = [], []
+            for part in parts:
+                piece, more = _part(s, part)
+                pieces.append(piece)
+                operands += more
+            return "".join(pieces), operands
+        case _:
+            return _value(s, s.evaluate(node), "")
+
+
+def _part(s: LoweringState, node: ast.expr) -> tuple[str, list[Operand]]:
+    if isinstance(node, ast.Constant):
+        return _escaped(node.value), []
+    assert isinstance(node, ast.FormattedValue)
+    spec = ""
+    if isinstance(node.format_spec, ast.JoinedStr):
+        spec = "".join(str(p.value) for p in node.format_spec.values if isinstance(p, ast.Constant))
+    conversion = f"!{chr(node.conversion)}" if node.conversion > 0 else ""
+    return _value(s, s.evaluate(node.value), conversion + (f":{spec}" if spec else ""))
+
+
+def _value(s: LoweringState, value: v.Abstract, form: str) -> tuple[str, list[Operand]]:
+    if isinstance(value, v.Static):
+        hand_out(s.context, value.value)
+        return _escaped(("{" + form + "}").format(value.value)), []
+    if isinstance(value, v.Leaf) and isinstance(value.type, Array | Tag):
+        return "{" + form + "}", [operand_of(s, value)]
+    return _escaped("<...>"), []
+
+
+def _escaped(text_: object) -> str:
+    return str(text_).replace("{", "{{").replace("}", "}}")
+
+
+# ---- patterns
+#
+# `match`: a chain of tests and bindings over classes, constants, sequences and mappings.
+
+
+Truth = bool | Operand
+
+
+def match_statement(s: LoweringState, node: ast.Match, rest: Sequence[ast.stmt]) -> None:
+    """`match`, with the statements behind it."""
+    subject = s.evaluate(node.subject)
+    _alternatives(s, subject, subject.alternatives if isinstance(subject, v.Choice) else [subject], rest, node)
+
+
+def _alternatives(
+    s: LoweringState, subject: v.Abstract, alternatives: Sequence[v.Abstract], rest: Sequence[ast.stmt], node: ast.Match
+) -> None:
+    """The cases of each value that the subject may be, of another type than others."""
+    first, *others = alternatives
+    if not others:
+        _cases(s, first, node.cases, rest, node)
+        return
+    assert isinstance(subject, v.Choice)
+    position = len(subject.alternatives) - len(alternatives)
+    chosen = truth(s, traced(s, operator.eq, v.Leaf(subject.index), v.Static(position)))
+    then = lambda t: _cases(t, first, node.cases, (), node)
+    branch_on(s, chosen, then, lambda t, tail: _alternatives(t, subject, others, tail, node), rest, node)
+
+
+def _cases(
+    s: LoweringState, subject: v.Abstract, cases: Sequence[ast.match_case], rest: Sequence[ast.stmt], node: ast.Match
+) -> None:
+    execute = s.context.rules.execute
+    if not cases:
+        execute(s, rest)
+        return
+    case, *others = cases
+
+    def then(t: LoweringState) -> None:
+        _bind(t, case.pattern, subject)
+        execute(t, case.body)
+
+    with s.at(case.pattern):
+        test = _with_guard(s, case, subject)
+    branch_on(s, test, then, lambda t, tail: _cases(t, subject, others, tail, node), rest, node)
+
+
+def _with_guard(s: LoweringState, case: ast.match_case, subject: v.Abstract) -> Truth:
+    fit = fits(s, case.pattern, subject)
+    if case.guard is None or fit is False:
+        return fit
+    guard = case.guard
+
+    def holds(t: LoweringState) -> v.Abstract:
+        inner = t
+        before = dict(inner.env)
+        _bind(inner, case.pattern, subject)
+        result = _abstract(condition(inner, guard))
+        inner.restore(before)
+        return result
+
+    return _and(s, fit, holds)
+
+
+def _abstract(condition: Truth) -> v.Abstract:
+    return v.Static(condition) if isinstance(condition, bool) else v.Leaf(condition)
+
+
+def _and(s: LoweringState, first: Truth, rest: Any) -> Truth:
+    """`first and rest()`, the rest evaluated only where the first holds."""
+    if isinstance(first, bool):
+        return truth(s, rest(s)) if first else False
+    return truth(s, both(s, first, rest))
+
+
+def fits(s: LoweringState, pattern: ast.pattern, subject: v.Abstract) -> Truth:
+    """Does a value match a pattern?"""
+    with s.at(pattern):
+        match pattern:
+            case ast.MatchValue(value=value):
+                return truth(s, equal(s, subject, s.evaluate(value)))
+            case ast.MatchSingleton(value=value):
+                return truth(s, identical(s, subject, v.Static(value)))
+            case ast.MatchAs(pattern=None):
+                return True
+            case ast.MatchAs(pattern=inner) if inner is not None:
+                return fits(s, inner, subject)
+            case ast.MatchOr(patterns=patterns):
+                return _fits_one(s, patterns, subject)
+            case ast.MatchClass():
+                return _fits_class(s, pattern, subject)
+            case ast.MatchSequence(patterns=patterns):
+                return _fits_sequence(s, patterns, subject)
+            case ast.MatchMapping(keys=keys, patterns=patterns):
+                return _fits_mapping(s, keys, patterns, subject)
+    s.refuse("this pattern cannot be compiled", "use `if`")
+
+
+def _fits_one(s: LoweringState, patterns: Sequence[ast.pattern], subject: v.Abstract) -> Truth:
+    result: Truth = False
+    for pattern in patterns:
+        hit = fits(s, pattern, subject)
+        if hit is True:
+            return True
+        if not isinstance(hit, bool):
+            result = hit if isinstance(result, bool) else combine(s, "or", result, hit)
+    return result
+
+
+def _all(s: LoweringState, pairs: Sequence[tuple[ast.pattern, Any]]) -> v.Abstract:
+    """Do all parts match? A later part is looked at only where the earlier ones match."""
+    if not pairs:
+        return v.Static(True)
+    (pattern, part), *rest = pairs
+    if isinstance(pattern, ast.MatchAs) and pattern.pattern is None:
+        return _all(s, rest)
+    return _abstract(_and(s, fits(s, pattern, part(s)), lambda t: _all(t, rest)))
+
+
+def _parts(s: LoweringState, pattern: ast.MatchClass, cls: type) -> list[tuple[ast.pattern, str]]:
+    names = getattr(cls, "__match_args__", ())
+    if len(pattern.patterns) > len(names):
+        if cls in _SELF and len(pattern.patterns) == 1:
+            return [(pattern.patterns[0], "")]
+        s.refuse(
+            f"{cls.__name__} has {len(names)} positional patterns, {len(pattern.patterns)} are given",
+            "name the attributes: `Class(field=pattern)`",
+        )
+    positional = zip(pattern.patterns, names, strict=False)
+    return [*positional, *zip(pattern.kwd_patterns, pattern.kwd_attrs, strict=True)]
+
+
+_SELF = (bool, int, float, str, list, tuple, dict)
+
+
+def _class_of_patterns(s: LoweringState, pattern: ast.MatchClass) -> type:
+    cls = s.evaluate(pattern.cls)
+    if not isinstance(cls, v.Static) or not isinstance(cls.value, type):
+        s.refuse("a class pattern needs a class", "write the name of a class before the brackets")
+    return cls.value
+
+
+def _part_of_patterns(subject: v.Abstract, name: str) -> Any:
+    return lambda t: attribute(t, subject, name) if name else subject
+
+
+def _fits_class(s: LoweringState, pattern: ast.MatchClass, subject: v.Abstract) -> Truth:
+    cls = _class_of_patterns(s, pattern)
+    fit = truth(s, is_instance(s, subject, cls))
+    if fit is False:
+        return False
+    pairs = [(p, _part_of_patterns(subject, n)) for p, n in _parts(s, pattern, cls)]
+    return _and(s, fit, lambda t: _all(t, pairs))
+
+
+def _fits_sequence(s: LoweringState, patterns: Sequence[ast.pattern], subject: v.Abstract) -> Truth:
+    fit = _is_sequence(s, subject)
+    return False if fit is False else _and(s, fit, lambda t: _abstract(_fits_parts(t, patterns, subject)))
+
+
+def _fits_parts(s: LoweringState, patterns: Sequence[ast.pattern], subject: v.Abstract) -> Truth:
+    """Does a sequence match, by how long it is and what it holds?"""
+    stars = [k for k, p in enumerate(patterns) if isinstance(p, ast.MatchStar)]
+    count = length(s, sequence(s, subject))
+    needed = len(patterns) - len(stars)
+    enough = truth(s, compare_with(s, operator.ge if stars else operator.eq, count, v.Static(needed)))
+    if enough is False:
+        return False
+    pairs = [
+        (p, lambda t, k=k: _element(t, subject, k, len(patterns), stars))
+        for k, p in enumerate(patterns)
+        if not isinstance(p, ast.MatchStar)
+    ]
+    return _and(s, enough, lambda t: _all(t, pairs))
+
+
+def _is_sequence(s: LoweringState, subject: v.Abstract) -> Truth:
+    """Does a pattern of a sequence look at its elements? At those of strings none does."""
+    is_text = isinstance(subject, v.Static) and isinstance(subject.value, str | bytes | bytearray)
+    if is_text or (isinstance(subject, v.Leaf) and isinstance(subject.type, Tag)):
+        return False
+    return truth(s, is_instance(s, subject, collections.abc.Sequence))
+
+
+def _element(s: LoweringState, subject: v.Abstract, position: int, size: int, stars: Sequence[int]) -> v.Abstract:
+    found = sequence(s, subject)
+    if isinstance(found, v.Record):
+        index = position if not stars or position < stars[0] else position - size
+        return found.items[index]
+    if not stars or position < stars[0]:
+        return found.item(s, v.Static(position))
+    return found.item(s, arithmetic(s, operator.sub, found.length, v.Static(size - position)))
+
+
+def _fits_mapping(
+    s: LoweringState, keys: Sequence[ast.expr], patterns: Sequence[ast.pattern], subject: v.Abstract
+) -> Truth:
+    if list_heap.is_record_row(subject):
+        return _fits_record(s, keys, patterns, subject)
+    table = _mapping(s, subject)
+    if table is None:
+        return False
+    pairs = []
+    for key, pattern in zip(keys, patterns, strict=True):
+        name = s.evaluate(key)
+        found = table.get(name.value) if isinstance(name, v.Static) else None
+        if found is None:
+            return False
+        pairs.append((pattern, lambda t, x=found: x))
+    return truth(s, _all(s, pairs))
+
+
+def _fits_record(
+    s: LoweringState, keys: Sequence[ast.expr], patterns: Sequence[ast.pattern], row: v.MemoryRow
+) -> Truth:
+    """A dict in memory, which may be None, or have other keys."""
+    names = [s.evaluate(k) for k in keys]
+    held = [(p, lambda t, k=k: list_heap.load(t, row, k)) for p, k in zip(patterns, names, strict=True)]
+    return _and(s, list_heap.has_keys(s, row, names), lambda t: _all(t, held))
+
+
+def _mapping(s: LoweringState, subject: v.Abstract) -> v.Record | None:
+    table = expand(s, list_heap.as_value(s, subject))
+    if isinstance(table, v.Leaf) and isinstance(table.type, Ref):
+        table = fields_of(s, table) or table
+    if isinstance(table, v.Record) and table.kind == "dict":
+        return table
+    return None
+
+
+def _bind(s: LoweringState, pattern: ast.pattern, subject: v.Abstract) -> None:
+    """Bind the names of a pattern that fits."""
+    match pattern:
+        case ast.MatchAs(pattern=inner, name=name):
+            if inner is not None:
+                _bind(s, inner, subject)
+            if name is not None:
+                s.bind(name, subject)
+        case ast.MatchClass():
+            for part, attr in _parts(s, pattern, _class_of_patterns(s, pattern)):
+                if _binds(part):
+                    _bind(s, part, _part_of_patterns(subject, attr)(s))
+        case ast.MatchSequence(patterns=patterns):
+            _bind_sequence(s, patterns, subject)
+        case ast.MatchMapping(keys=keys, patterns=patterns, rest=rest):
+            if list_heap.is_record_row(subject) and rest is None:
+                for key, part in zip(keys, patterns, strict=True):
+                    _bind(s, part, list_heap.load(s, subject, s.evaluate(key)))
+                return
+            table = _mapping(s, subject)
+            if table is None:
+                s.refuse("`**rest` of a dict that may have different keys", "ask for its keys with `in`")
+            names = [k.value for k in map(s.evaluate, keys) if isinstance(k, v.Static)]
+            for name_, part in zip(names, patterns, strict=True):
+                found = table.get(name_)
+                assert found is not None
+                _bind(s, part, found)
+            if rest is not None:
+                left = {k: x for k, x in zip(table.keys, table.items, strict=True) if k not in names}
+                s.bind(rest, v.Record("dict", tuple(left), tuple(left.values())))
+        case ast.MatchOr(patterns=patterns):
+            _bind_one(s, patterns, subject)
+
+
+def _bind_one(s: LoweringState, patterns: Sequence[ast.pattern], subject: v.Abstract) -> None:
+    """Bind the names of the first alternative that fits; all alternatives bind the same names."""
+    names = sorted(n for n in map(_name_of_patterns, ast.walk(patterns[0])) if n is not None)
+    if not names:
+        return
+
+    def bound(t: LoweringState, pattern: ast.pattern) -> v.Record:
+        before = dict(t.env)
+        _bind(t, pattern, subject)
+        values = tuple(t.env[n].value for n in names)
+        t.restore(before)
+        return v.Record("tuple", tuple(range(len(names))), values)
+
+    def at(t: LoweringState, k: int) -> v.Abstract:
+        hit = True if k == len(patterns) - 1 else fits(t, patterns[k], subject)
+        if isinstance(hit, bool):
+            return bound(t, patterns[k]) if hit else at(t, k + 1)
+        return conditional(t, hit, lambda u: bound(u, patterns[k]), lambda u: at(u, k + 1))
+
+    found = at(s, 0)
+    assert isinstance(found, v.Record)
+    for name, value in zip(names, found.items, strict=True):
+        s.bind(name, value)
+
+
+def _name_of_patterns(node: ast.AST) -> str | None:
+    """The variable that this part of a pattern binds."""
+    match node:
+        case ast.MatchAs(name=name) | ast.MatchStar(name=name) | ast.MatchMapping(rest=name):
+            return name
+        case _:
+            return None
+
+
+def _binds(pattern: ast.pattern) -> bool:
+    return any(_name_of_patterns(n) is not None for n in ast.walk(pattern))
+
+
+def _bind_sequence(s: LoweringState, patterns: Sequence[ast.pattern], subject: v.Abstract) -> None:
+    stars = [k for k, p in enumerate(patterns) if isinstance(p, ast.MatchStar)]
+    for k, part in enumerate(patterns):
+        if not isinstance(part, ast.MatchStar):
+            if _binds(part):
+                _bind(s, part, _element(s, subject, k, len(patterns), stars))
+        elif part.name is not None:
+            behind = len(patterns) - k - 1
+            bounds = [v.Static(k), v.Static(-behind if behind else None), v.Static(None)]
+            s.bind(part.name, s.context.rules.materialise(s, sliced(s, sequence(s, subject), bounds)))
 
 
 def execute(s: LoweringState, statements: Sequence[ast.stmt]) -> None:

@@ -21,14 +21,12 @@ import numpy as np
 
 from autobatch.frontend.library.numpy_arrays import marked
 from autobatch.frontend.lowering.attributes import At, updated
-from autobatch.frontend.lowering.bounds import check_index
-from autobatch.frontend.lowering.indexing import indices
+from autobatch.frontend.lowering.operators import check_index, indices
 from autobatch.frontend.lowering.state import ChangesArray, LoweringState
 from autobatch.frontend.syntax.sources import FunctionSource, parameters
 from autobatch.frontend.tracing.tracing import Untraceable, trace
 from autobatch.frontend.types import values as v
-from autobatch.ir.core import Apply, Instruction, Operand
-from autobatch.ir.types import Array
+from autobatch.ir.core import Apply, Array, Instruction, Operand
 
 _MAKERS = frozenset(
     {

@@ -17,10 +17,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autobatch.errors import TypeConflictError
-from autobatch.frontend.lowering.access import expand
 from autobatch.frontend.lowering.joins import conditional, convert
 from autobatch.frontend.lowering.results import prepared
-from autobatch.frontend.lowering.state import LoweringMemory, LoweringState
+from autobatch.frontend.lowering.state import LoweringMemory, LoweringState, expand
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import (
     AliasLayout,
@@ -37,9 +36,8 @@ from autobatch.frontend.types.layouts import (
     static_type,
 )
 from autobatch.frontend.types.unify import LayoutConflict, optional, unify
-from autobatch.ir.core import Operand
+from autobatch.ir.core import MADE, BuiltObject, Operand, Ref
 from autobatch.ir.ops import own
-from autobatch.ir.types import MADE, BuiltObject, Ref
 
 
 def boxed(s: LoweringState, value: v.Abstract) -> Operand:

@@ -21,9 +21,9 @@ from autobatch.frontend.library import tables
 from autobatch.frontend.lowering.joins import conditional
 from autobatch.frontend.lowering.numbers import present, traced
 from autobatch.frontend.lowering.state import LoweringState
-from autobatch.frontend.memory import list_changes, list_heap, record_heap
+from autobatch.frontend.memory import list_changes, list_heap
+from autobatch.frontend.memory.identity import is_dict_value
 from autobatch.frontend.memory.list_heap import is_dict_row
-from autobatch.frontend.memory.list_sites import is_dict_value
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.unify import as_table
 
@@ -47,14 +47,14 @@ def _keys(s: LoweringState, row: v.MemoryRow) -> v.Record:
 def holds(s: LoweringState, row: v.MemoryRow, key: v.Abstract) -> v.Abstract:
     """`key in row`"""
     if row.heap.is_record:
-        return record_heap.holds(s, row, key)
+        return list_heap.holds(s, row, key)
     return tables.holds(s, _keys(s, row), key)
 
 
 def load(s: LoweringState, row: v.MemoryRow, key: v.Abstract) -> v.Abstract:
     """`row[key]`; KeyError where it is not there, and no default is made."""
     if row.heap.is_record:
-        return record_heap.load(s, row, key)
+        return list_heap.load(s, row, key)
     if row.heap.cls is Counter:
         return get(s, row, key, v.Static(0))
     found = _position(s, row, key)
@@ -76,7 +76,7 @@ def load_old(s: LoweringState, row: v.MemoryRow, key: v.Abstract) -> v.Abstract:
 def get(s: LoweringState, row: v.MemoryRow, key: v.Abstract, default: v.Abstract) -> v.Abstract:
     """`row.get(key, default)`"""
     if row.heap.is_record:
-        return record_heap.get(s, row, key, default)
+        return list_heap.get(s, row, key, default)
     found = _position(s, row, key)
     return default if found is None else _either(s, row, found, lambda t: default)
 
@@ -113,7 +113,7 @@ def _value(s: LoweringState, row: v.MemoryRow, place: v.Abstract) -> v.Abstract:
 def store(s: LoweringState, row: v.MemoryRow, key: v.Abstract, value: v.Abstract) -> None:
     """`row[key] = value`"""
     if row.heap.is_record:
-        record_heap.store(s, row, key, value)
+        list_heap.store(s, row, key, value)
         return
     _put(s, row, key, value, _position(s, row, key))
 
@@ -133,7 +133,7 @@ def set_default(
 ) -> v.Abstract:
     """`row.setdefault(key, default(s))`"""
     if row.heap.is_record:
-        return record_heap.set_default(s, row, key, default)
+        return list_heap.set_default(s, row, key, default)
     found = _position(s, row, key)
     value = default(s) if found is None else _either(s, row, found, default)
     _put(s, row, key, value, found)
@@ -147,7 +147,7 @@ def assign(s: LoweringState, row: v.MemoryRow, table: v.Abstract) -> None:
         return
     assert is_dict_value(table) and isinstance(table, v.Record)
     if row.heap.is_record:
-        record_heap.assign(s, row, table)
+        list_heap.assign(s, row, table)
         return
     list_changes.assign(s, row, tables.pairs_of(s, table))
 
@@ -155,7 +155,7 @@ def assign(s: LoweringState, row: v.MemoryRow, table: v.Abstract) -> None:
 def delete(s: LoweringState, row: v.MemoryRow, key: v.Abstract) -> None:
     """`del row[key]`; KeyError where it is not there."""
     if row.heap.is_record:
-        record_heap.give_up(s, row, "a key is deleted")
+        list_heap.give_up(s, row, "a key is deleted")
     table = list_heap.copied(s, row)
     assert isinstance(table, v.Record)
     left = tables.delete(s, table, present(s, key))

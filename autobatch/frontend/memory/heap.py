@@ -31,7 +31,7 @@ DICTS = (dict, Counter, defaultdict, set)
 
 
 class DictRecord(dict):  # type: ignore[type-arg]
-    """A dict whose keys are constant strings, as the class of rows: each key is a field (`record_heap.py`)."""
+    """A dict whose keys are constant strings, as the class of rows: each key is a field (`list_heap.py`)."""
 
     record_keys: ClassVar[tuple[str, ...]] = ()
 
@@ -95,7 +95,7 @@ class Heap:
 
     @property
     def is_record(self) -> bool:
-        """Are its objects dicts whose keys are fields (`record_heap.py`)?"""
+        """Are its objects dicts whose keys are fields (`list_heap.py`)?"""
         return issubclass(self.cls, DictRecord)
 
     @property

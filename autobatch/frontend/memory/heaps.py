@@ -16,7 +16,8 @@ from __future__ import annotations
 import ast
 import inspect
 import operator
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -25,19 +26,17 @@ import jax.numpy as jnp
 from jax import lax
 
 from autobatch.errors import TypeConflictError, UnsupportedError
-from autobatch.frontend.lowering.access import expand
 from autobatch.frontend.lowering.joins import convert, stored
 from autobatch.frontend.lowering.numbers import negate, operand_of, traced
 from autobatch.frontend.lowering.refusals import refused_field
-from autobatch.frontend.lowering.state import Context, LoweringState, MemoryChanged
-from autobatch.frontend.memory.columns import as_read, as_stored, column_type
-from autobatch.frontend.memory.growth import deepest
+from autobatch.frontend.lowering.state import Context, LoweringMemory, LoweringState, MemoryChanged, expand
 from autobatch.frontend.memory.heap import Heap, ListsNeedMemory, NeedsMemory, add_heap, is_state
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import (
     HeldLayout,
     Layout,
     LeafLayout,
+    ListingLayout,
     OptionalLayout,
     RecordLayout,
     RowLayout,
@@ -48,12 +47,142 @@ from autobatch.frontend.types.layouts import (
     static_type,
 )
 from autobatch.frontend.types.statics import is_namedtuple
-from autobatch.frontend.types.unify import LayoutConflict, holds_any, unify
+from autobatch.frontend.types.unify import LayoutConflict, holds_any, optional, unaliased, unify
 from autobatch.ir import jax_compat, segments
 from autobatch.ir.capacity import NO_ROOM, out_of_room
-from autobatch.ir.core import Literal, Operand, Value
+from autobatch.ir.core import INT, MADE, Array, List, Literal, Operand, Ref, Tag, Type, Value
+from autobatch.ir.ops import own
 from autobatch.ir.template import CLASS
-from autobatch.ir.types import INT, Array, List, Type
+
+# ---- columns
+#
+# What stands in a column of memory (`heap.py`): numbers, arrays, and numbers that stand for something.
+#
+# token.text = word     text[row] = word(%word)      a string or enum member by its number
+# word = token.text     %word = word_of(text[row])
+# item.node = node      node[row] = row(%node)       an object or list of the examples by that of its row
+# node = item.node      %node = row_of(node[row])
+
+
+def column_type(type: Type) -> Array | None:
+    """The type of one row of the column for values of a type; None where there is no such column."""
+    match type:
+        case Array():
+            return None if type.dtype.startswith("key") else type
+        case Tag() | Ref() | List(store=str()):
+            return INT
+        case _:
+            return None
+
+
+def as_stored(s: LoweringState, x: Operand) -> Operand:
+    """What stands in a column for a value."""
+    match x.type:
+        case Tag():
+            return s.apply(own("word"), (x,), INT)
+        case Ref() | List(store=str()):
+            return s.apply(own("row"), (x,), INT)
+        case _:
+            return x
+
+
+def as_read(s: LoweringState, x: Operand, type: Type) -> Operand:
+    """The value of a type that what stands in a column stands for."""
+    match type:
+        case Tag():
+            return s.apply(own("word_of"), (x,), type)
+        case Ref() | List(store=str()):
+            return s.apply(own("row_of"), (x,), type)
+        case _:
+            return x
+
+
+# ---- growth
+#
+# Recursion that builds: results that nest deeper from round to round of the lowering.
+#
+#     double: Node(x, None)  ->  Node(x, Node(x, None) or None)  ->  ...  ->  made<>
+#
+# The type of such a result would never be the same in two rounds. The containers that hold themselves become made
+# objects (`boxes.py`), which are of one type however deep they nest.
+
+
+GROWTH = 2
+"""How often the result of a recursion may nest deeper from round to round, before its objects are made."""
+
+MANY = 50
+"""Containers in a variable from which on a loop in which it nests deeper is not tried again."""
+
+
+def settled(memory: LoweringMemory, function: Hashable, before: Layout, now: Layout) -> Layout:
+    """The layout of what a recursive function returns. Where it nests deeper from round to round it would never be
+    the same twice: the containers that hold themselves are made objects."""
+    deeper = _depths(now) - _depths(before)
+    if not deeper:
+        return now
+    memory.grown[function] = memory.grown.get(function, 0) + 1
+    return _boxed_layout(unaliased(now), set(deeper)) if memory.grown[function] > GROWTH else now
+
+
+def linked(layouts: Iterable[Layout]) -> list[type]:
+    """The classes of the user whose objects hold objects of the same class."""
+    deep = (key for layout in layouts for key, depth in _depths(layout).items() if depth > 1)
+    return list(dict.fromkeys(cls for _, cls, _ in deep if cls is not None))
+
+
+def deepest(before: Layout, now: Layout) -> tuple[list[type], int]:
+    """The classes of the user whose objects hold objects of the same class, deeper than they did; and how deep any
+    containers lie in those of their kind that did not."""
+    depths = _depths(now)
+    grown = {key: depths[key] for key in depths - _depths(before) if depths[key] > 1}
+    return [cls for _, cls, _ in grown if cls is not None], max(grown.values(), default=0)
+
+
+def nests_without_end(before: Layout, now: Layout) -> bool:
+    """Do containers lie deeper in one another than a turn of a loop before, and so many that it is no chain of
+    variables? What holds two of its kind has twice as many in each turn."""
+    return bool(_depths(now) - _depths(before)) and _count(now) > MANY
+
+
+def _count(layout: Layout) -> int:
+    """How many containers a value is made of."""
+    return isinstance(layout, RecordLayout) + sum(map(_count, _parts(layout)))
+
+
+def _depths(layout: Layout) -> Counter[Any]:
+    """For each class of containers, how many of it lie in one another."""
+    found: Counter[Any] = Counter()
+    for inner in _parts(layout):
+        found |= _depths(inner)
+    if isinstance(layout, RecordLayout) and layout.items:
+        found[layout.kind, layout.cls, layout.keys] += 1
+    return found
+
+
+def _parts(layout: Layout) -> Iterator[Layout]:
+    match layout:
+        case RecordLayout(items=items):
+            yield from items
+        case OptionalLayout(value=inner) | ListingLayout(elem=inner):
+            yield inner
+        case _:
+            return
+
+
+def _boxed_layout(layout: Layout, classes: set[Any]) -> Layout:
+    match layout:
+        case RecordLayout(kind, keys, items, cls, _):
+            if (kind, cls, keys) in classes:
+                return LeafLayout(MADE)
+            return replace(layout, items=tuple(_boxed_layout(x, classes) for x in items))
+        case OptionalLayout(value=inner, unset=unset):
+            boxed = _boxed_layout(inner, classes)
+            return OptionalLayout(boxed, unset) if unset else optional(boxed)
+        case ListingLayout(elem=elem):
+            return replace(layout, elem=_boxed_layout(unaliased(elem), classes))
+        case _:
+            return layout
+
 
 # ---- the memory of a class as a variable
 

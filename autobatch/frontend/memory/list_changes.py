@@ -18,8 +18,7 @@ from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.memory.heap import Heap
 from autobatch.frontend.types import values as v
-from autobatch.ir.core import For, Operand
-from autobatch.ir.types import INT
+from autobatch.ir.core import INT, For, Operand
 
 NONE = v.Static(None)
 

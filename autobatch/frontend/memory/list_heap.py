@@ -10,22 +10,428 @@ numbers. What only reads it as a whole (`sum`, a slice, `sorted`) reads a copy, 
 
 from __future__ import annotations
 
+import inspect
 import operator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any, Literal, NoReturn, TypeGuard
 
-from autobatch.frontend.lowering.joins import convert
-from autobatch.frontend.lowering.numbers import operand_of, traced
-from autobatch.frontend.lowering.state import LoweringState
-from autobatch.frontend.memory import heaps, record_heap
-from autobatch.frontend.memory.columns import as_read, as_stored, column_type
-from autobatch.frontend.memory.heap import Heap
-from autobatch.frontend.memory.list_sites import dicts_have_memory
+from autobatch.frontend.lowering.joins import conditional, convert
+from autobatch.frontend.lowering.numbers import combine, negate, operand_of, present, traced
+from autobatch.frontend.lowering.selection import select
+from autobatch.frontend.lowering.state import LoweringState, MemoryChanged
+from autobatch.frontend.memory import heaps
+from autobatch.frontend.memory.heap import DictRecord, Heap, record_class
+from autobatch.frontend.memory.heaps import as_read, as_stored, classes_of, column_type, positions
+from autobatch.frontend.memory.identity import dicts_have_memory
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import Layout, layout_of, leaf_types, rebuild
+from autobatch.frontend.types.unify import constant
 from autobatch.ir import segments
 from autobatch.ir.capacity import NO_ROOM, out_of_room
-from autobatch.ir.core import Operand
-from autobatch.ir.types import Type
+from autobatch.ir.core import Operand, Type, Value
+from autobatch.ir.template import CLASS
+
+# ---- row classes
+#
+# Objects of several classes in one memory: of which class a row is, and what its attributes are.
+#
+#     isinstance(node, Leaf)      and(ge(%node, 0), eq(%class[%node], 0))
+#     node.area()                 a chain of such tests, where the classes define it each in its own way
+#
+# What tests have shown of a row is a fact about its number, as it is of references to objects of the examples.
+
+
+_FIELD = object()
+"""Stands for a field, where else what a class defines stands."""
+
+Bind = Callable[[LoweringState, Any, v.Abstract, type, str], v.Abstract]
+Group = tuple[Any, frozenset[int]]
+
+
+def is_class(s: LoweringState, row: v.MemoryRow, classes: frozenset[int]) -> Operand:
+    """Is the object of one of these classes? Static where it is known. None is of no class."""
+    possible, there = positions(s, row), negate(s, heaps.missing(s, row))
+    if not possible & classes:
+        return s.scalar(False)
+    if possible <= classes:
+        return there
+    wanted = possible & classes
+    key = ("is_class", row.operand, wanted)
+    known = s.block.recall(key)
+    if isinstance(known, v.Leaf):
+        return known.operand
+    tag = heaps.field(s, row, CLASS)
+    assert tag is not None
+    tests = [traced(s, operator.eq, tag, v.Static(k)).operand for k in sorted(wanted)]
+    result = reduce(lambda a, b: combine(s, "or", a, b), tests)
+    if s.block.truth(there) is not True:
+        result = combine(s, "and", there, result)
+    if isinstance(row.operand, Value) and isinstance(result, Value):
+        fact = s.block.fact(row.operand)
+        s.block.facts[row.operand] = replace(fact, classes=possible)
+        s.context.meanings[result] = ("is_class", row.operand, wanted)
+    s.block.memo[key] = v.Leaf(result)
+    return result
+
+
+def is_instance(s: LoweringState, row: v.MemoryRow, classes: tuple[type, ...]) -> v.Abstract:
+    """`isinstance(row, classes)`"""
+    fit = frozenset(k for k, c in enumerate(row.heap.members) if issubclass(c, classes))
+    if type(None) in classes:
+        return conditional(
+            s,
+            heaps.missing(s, row),
+            lambda t: v.Static(True),
+            lambda t: is_instance(t, replace(row, null=False), tuple(c for c in classes if c is not type(None))),
+        )
+    found = is_class(s, row, fit)
+    known = s.block.truth(found)
+    return v.Leaf(found) if known is None else v.Static(known)
+
+
+def read(s: LoweringState, row: v.MemoryRow, name: str, bind: Bind) -> v.Abstract:
+    """`row.name`: a field, method, property or class attribute of an object that is not None."""
+    groups = _groups(s, row, name)
+    if not positions(s, row):  # tests have ruled out all classes
+        s.check(s.scalar(False), "AttributeError", f"'NoneType' object has no attribute {name!r}")
+        s.dead = True
+        return v.Static(None)
+    if not groups:
+        _refuse_unknown(s, row, name)
+    row = _of_owners(s, row, name, groups)
+    if len(groups) > 1 and all(callable(found) and found is not _FIELD for found, _ in groups):
+        return v.Method(v.Static(None), row, name)
+    return _by_class(s, row, groups, lambda t, r, found: _read_one(t, r, name, found, bind))
+
+
+def _read_one(s: LoweringState, row: v.MemoryRow, name: str, found: Any, bind: Bind) -> v.Abstract:
+    if found is not _FIELD:
+        return bind(s, found, row, classes_of(s, row)[0], name)
+    held = heaps.field(s, row, name)
+    assert held is not None
+    if isinstance(held, v.Optional) and held.unset:
+        return by_class(s, row, lambda t, r, cls: _set_or_of_class(t, r, name, cls, held, bind))
+    return held
+
+
+def _set_or_of_class(
+    s: LoweringState, row: v.MemoryRow, name: str, cls: type, held: v.Optional, bind: Bind
+) -> v.Abstract:
+    """A field that objects of the class are made without, and that is set later: what the class has of that name where
+    it is not set, and else a failure."""
+    default = inspect.getattr_static(cls, name, _FIELD)
+    if default is _FIELD or _is_slot(cls, name):
+        s.check(negate(s, held.missing), "AttributeError", f"{cls.__name__!r} object has no attribute {name!r}")
+        return held.value
+    return conditional(s, held.missing, lambda t: bind(t, default, row, cls, name), lambda t: held.value)
+
+
+def has(s: LoweringState, row: v.MemoryRow, name: str) -> v.Abstract:
+    """`hasattr(row, name)`"""
+    there = replace(row, null=False)
+    absent = lambda t: v.Static(hasattr(None, name))
+    return conditional(s, heaps.missing(s, row), absent, lambda t: v.Leaf(_is_set(t, there, name)))
+
+
+def _is_set(s: LoweringState, row: v.MemoryRow, name: str) -> Operand:
+    members = row.heap.members
+    always = frozenset(k for k, c in enumerate(members) if hasattr(c, name) and not _is_slot(c, name))
+    fields = frozenset(k for k, c in enumerate(members) if name in row.heap.forms.get(c, ())) - always
+    held = heaps.field(s, row, name) if fields else None
+    if not isinstance(held, v.Optional) or not held.unset:
+        return is_class(s, row, always | fields)
+    is_set = combine(s, "and", is_class(s, row, fields), negate(s, held.missing))
+    return combine(s, "or", is_class(s, row, always), is_set)
+
+
+def _is_slot(cls: type, name: str) -> bool:
+    return inspect.ismemberdescriptor(inspect.getattr_static(cls, name, None))
+
+
+def called(
+    s: LoweringState, method: v.Method, bind: Bind, args: Iterable[v.Abstract], kwargs: dict[str, Any]
+) -> v.Abstract:
+    """A call of a method that classes define each in its own way."""
+    row, given = method.receiver, list(args)
+    assert isinstance(row, v.MemoryRow)
+
+    def one(t: LoweringState, narrowed: v.MemoryRow, found: Any) -> v.Abstract:
+        return t.call(_read_one(t, narrowed, method.name, found, bind), given, kwargs)
+
+    return _by_class(s, row, _groups(s, row, method.name), one)
+
+
+def by_class(
+    s: LoweringState, row: v.MemoryRow, each: Callable[[LoweringState, v.MemoryRow, type], v.Abstract]
+) -> v.Abstract:
+    """What is done with an object that is not None, for each class that it may have."""
+    groups = [(row.heap.members[k], frozenset({k})) for k in sorted(positions(s, row))]
+    return _by_class(s, row, groups, each)
+
+
+def _groups(s: LoweringState, row: v.MemoryRow, name: str) -> list[Group]:
+    """What a name is of the classes that an object may have: those of which it is the same form one group."""
+    groups: list[Group] = []
+    for k in sorted(positions(s, row)):
+        cls = row.heap.members[k]
+        found = _FIELD if name in row.heap.forms.get(cls, ()) else inspect.getattr_static(cls, name, None)
+        same = next((n for n, (other, _) in enumerate(groups) if other is found), None)
+        if found is not None and same is None:
+            groups.append((found, frozenset({k})))
+        elif same is not None:
+            groups[same] = (found, groups[same][1] | {k})
+    return groups
+
+
+def _of_owners(s: LoweringState, row: v.MemoryRow, name: str, groups: list[Group]) -> v.MemoryRow:
+    """The object, which is of a class that has the attribute; a check fails where it is not."""
+    owners = frozenset(k for _, classes in groups for k in classes)
+    if others := positions(s, row) - owners:
+        without = row.heap.members[min(others)].__name__
+        s.check(is_class(s, row, owners), "AttributeError", f"{without!r} object has no attribute {name!r}")
+    return replace(row, classes=owners)
+
+
+def _by_class(
+    s: LoweringState,
+    row: v.MemoryRow,
+    groups: list[Group],
+    each: Callable[[LoweringState, v.MemoryRow, Any], v.Abstract],
+) -> v.Abstract:
+    """A chain of class tests."""
+    (found, classes), *rest = groups
+    narrowed = replace(row, classes=classes)
+    if not rest:
+        return each(s, narrowed, found)
+    return conditional(
+        s,
+        is_class(s, row, classes),
+        lambda t: each(t, narrowed, found),
+        lambda t: _by_class(t, row, rest, each),
+    )
+
+
+def _refuse_unknown(s: LoweringState, row: v.MemoryRow, name: str) -> NoReturn:
+    names = " or ".join(c.__name__ for c in classes_of(s, row)) or row.heap.name
+    s.refuse(f"{names} has no attribute {name!r}", "check the spelling")
+
+
+# ---- record heap
+#
+# Dicts of constant string keys that have memory: rows of a class whose fields the keys are (`heaps.py`).
+#
+#     rows.append({"n": 0, "s": w * x})       n[32], s[32];  the dict is the row `count`
+#     rows[i]["s"] += y                       s[row] = s[row] + y, under all names of the dict
+#
+# The values of each key have a type of their own, as fields have. Dicts of different keys that may stand in one place
+# are of different classes (`list_heap.py`). Where a computed or a new key is set, or one is taken out, all is lowered
+# again with dicts that are lists of pairs (`dict_heap.py`).
+
+
+def is_record_row(value: v.Abstract) -> TypeGuard[v.MemoryRow]:
+    """Is it a dict in memory whose keys are fields?"""
+    return isinstance(value, v.MemoryRow) and value.heap.is_record
+
+
+def give_up(s: LoweringState, row: v.MemoryRow, why: str) -> NoReturn:
+    """Lower everything again with dicts that are lists of pairs where these stand."""
+    row.heap.whole.give_up_record(f"{why} in line {s.span.line}")
+    raise MemoryChanged
+
+
+def allocate(s: LoweringState, heap: Heap, table: v.Record) -> v.MemoryRow:
+    """A new dict in memory, of one that is a value."""
+    if table.kind != "dict" or not all(type(k) is str for k in table.keys):
+        heap.give_up_record("they are made with keys that are no constant strings")
+        raise MemoryChanged
+    cls = record_class(table.keys)
+    if cls not in heap.members:
+        heap.members.append(cls)
+        heap.forget()
+        raise MemoryChanged
+    return heaps.allocate(s, heap, v.Record("object", table.keys, table.items, cls))
+
+
+# ---- reading
+
+
+def opened(s: LoweringState, row: v.MemoryRow) -> v.Abstract:
+    """The dict as a value, a copy."""
+    return by_class(s, row, _opened)
+
+
+def as_value(s: LoweringState, value: v.Abstract) -> v.Abstract:
+    """The same, of a dict in memory; other values as they are."""
+    return opened(s, heaps.there(s, value, "None where a dict is needed")) if is_record_row(value) else value
+
+
+def for_key(s: LoweringState, value: v.Abstract, key: v.Abstract) -> v.Abstract:
+    """What a key is looked up in: a dict in memory, or a copy of it where the key is computed; other values as they
+    are."""
+    return as_value(s, value) if _constant(s, key) is None else value
+
+
+def _opened(s: LoweringState, row: v.MemoryRow, cls: type) -> v.Abstract:
+    keys = _keys(cls)
+    return v.Record("dict", keys, tuple(_field(s, row, k) for k in keys))
+
+
+def _keys(cls: type) -> tuple[str, ...]:
+    assert issubclass(cls, DictRecord)
+    return cls.record_keys
+
+
+def _field(s: LoweringState, row: v.MemoryRow, key: str) -> v.Abstract:
+    found = heaps.field(s, row, key)
+    assert found is not None
+    return found
+
+
+def _constant(s: LoweringState, key: v.Abstract) -> object:
+    """The key, where it is constant; None where it is computed."""
+    found = constant(present(s, key))
+    return found.value if isinstance(found, v.Static) else None
+
+
+def _owners(s: LoweringState, row: v.MemoryRow, key: object) -> tuple[frozenset[int], bool]:
+    """The classes of those that the dict may be of which have the key; and is it always one of them?"""
+    possible = heaps.positions(s, row)
+    found = frozenset(k for k in possible if key in _keys(row.heap.members[k]))
+    return found, found == possible
+
+
+def load(s: LoweringState, row: v.MemoryRow, key: v.Abstract) -> v.Abstract:
+    """`row[key]`; KeyError where it is not there."""
+    name = _constant(s, key)
+    if name is None:
+        give_up(s, row, "a computed key is asked for")
+    owners, _ = _owners(s, row, name)
+    s.check(is_class(s, row, owners), "KeyError", repr(name).replace("{", "{{").replace("}", "}}"))
+    if not owners:
+        s.dead = True
+        return v.Static(None)
+    assert isinstance(name, str)
+    return _field(s, replace(row, classes=owners), name)
+
+
+def holds(s: LoweringState, row: v.MemoryRow, key: v.Abstract) -> v.Abstract:
+    """`key in row`"""
+    name = _constant(s, key)
+    owners, always = _owners(s, row, name)
+    return v.Static(always) if always or not owners else v.Leaf(is_class(s, row, owners))
+
+
+def has_keys(s: LoweringState, row: v.MemoryRow, keys: Iterable[v.Abstract]) -> Operand:
+    """Is it a dict, and not None, with all these keys?"""
+    names = [_constant(s, k) for k in keys]
+    fitting = [k for k, cls in enumerate(row.heap.members) if all(n in _keys(cls) for n in names)]
+    return is_class(s, row, frozenset(fitting))
+
+
+def get(s: LoweringState, row: v.MemoryRow, key: v.Abstract, default: v.Abstract) -> v.Abstract:
+    """`row.get(key, default)`"""
+    name = _constant(s, key)
+    owners, always = _owners(s, row, name)
+    if not owners:
+        return default
+    assert isinstance(name, str)
+    narrowed = replace(row, classes=owners)
+    if always:
+        return _field(s, narrowed, name)
+    here = is_class(s, row, owners)
+    return conditional(s, here, lambda t: _field(t, narrowed, name), lambda t: default)
+
+
+# ---- views
+
+
+Part = Callable[[LoweringState, v.MemoryRow, str], v.Abstract]
+
+
+def key(s: LoweringState, row: v.MemoryRow, name: str) -> v.Abstract:
+    return v.Static(name)
+
+
+def value(s: LoweringState, row: v.MemoryRow, name: str) -> v.Abstract:
+    return _field(s, row, name)
+
+
+def pair(s: LoweringState, row: v.MemoryRow, name: str) -> v.Abstract:
+    return v.Record("tuple", (0, 1), (v.Static(name), _field(s, row, name)))
+
+
+def view(s: LoweringState, row: v.MemoryRow, part: Part) -> v.Record | v.Lazy:
+    """The keys, values or items, as they are when each is read."""
+    if len(heaps.positions(s, row)) > 1:
+        count = by_class(s, row, lambda t, one, cls: v.Static(len(_keys(cls))))
+        return v.Lazy(count, lambda t, i: _of_any(t, row, part, i), None, (row,))
+    names = _keys(heaps.classes_of(s, row)[0])
+    if part is key:
+        return v.Record("tuple", tuple(range(len(names))), tuple(map(v.Static, names)))
+    return v.Lazy(v.Static(len(names)), lambda t, i: part(t, row, _named(names, i)), None, (row,))
+
+
+def _named(names: tuple[str, ...], index: v.Abstract) -> str:
+    assert isinstance(index, v.Static) and isinstance(index.value, int)
+    return names[index.value]
+
+
+def _of_any(s: LoweringState, row: v.MemoryRow, part: Part, index: v.Abstract) -> v.Abstract:
+    """An item of a view of a dict whose keys depend on the row."""
+
+    def one(t: LoweringState, narrowed: v.MemoryRow, cls: type) -> v.Abstract:
+        return select(t, operand_of(t, index), [part(t, narrowed, k) for k in _keys(cls)])
+
+    return by_class(s, row, one)
+
+
+def is_view(value: v.Abstract) -> TypeGuard[v.Lazy]:
+    """Does it show what a dict whose keys are known holds? Such a view has items of several types, one by one."""
+    if not isinstance(value, v.Lazy) or not isinstance(value.length, v.Static):
+        return False
+    return any(row.heap.is_record for row in value.dicts)
+
+
+def as_it_is(s: LoweringState, shown: v.Lazy, kind: Literal["tuple", "list"] = "tuple") -> v.Record:
+    """What a view shows now."""
+    assert isinstance(shown.length, v.Static)
+    places = tuple(range(shown.length.value))
+    return v.Record(kind, places, tuple(shown.item(s, v.Static(k)) for k in places))
+
+
+# ---- changing
+
+
+def store(s: LoweringState, row: v.MemoryRow, key: v.Abstract, value: v.Abstract) -> None:
+    """`row[key] = value`"""
+    name = _constant(s, key)
+    if name is None:
+        give_up(s, row, "a computed key is set")
+    if not isinstance(name, str) or not _owners(s, row, name)[1]:
+        give_up(s, row, f"the key {name!r} is added")
+    heaps.set_field(s, row, name, value)
+
+
+def set_default(
+    s: LoweringState, row: v.MemoryRow, key: v.Abstract, default: Callable[[LoweringState], v.Abstract]
+) -> v.Abstract:
+    """`row.setdefault(key, default(s))`"""
+    name = _constant(s, key)
+    if not isinstance(name, str) or not _owners(s, row, name)[1]:
+        give_up(s, row, "a key is added by setdefault()")
+    return _field(s, row, name)
+
+
+def assign(s: LoweringState, row: v.MemoryRow, table: v.Record) -> None:
+    """Let it hold what another dict holds, and nothing else."""
+    classes = heaps.classes_of(s, row)
+    if table.kind != "dict" or any(_keys(c) != table.keys for c in classes):
+        give_up(s, row, "keys are added or taken out")
+    for key, value in zip(table.keys, table.items, strict=True):
+        heaps.set_field(s, row, key, value)
+
 
 NONE = v.Static(None)
 
@@ -208,7 +614,7 @@ def tuple_of(made: v.Abstract) -> v.Abstract:
 def elements(s: LoweringState, row: v.MemoryRow) -> v.Record | v.Lazy:
     """The elements, of a dict its pairs, one after the other, as they are when each is read."""
     if row.heap.is_record:
-        return record_heap.view(s, row, record_heap.pair)
+        return view(s, row, pair)
     if _element(row.heap) is None:
         return v.Record("list", (), ())
     dicts = (row,) if row.heap.is_dict else ()
@@ -223,7 +629,7 @@ def column(s: LoweringState, row: v.MemoryRow, part: int) -> v.Abstract:
 def parts(s: LoweringState, row: v.MemoryRow, part: int) -> v.Record | v.Lazy:
     """The keys of a dict (`part` 0) or its values (1), as they are when each is read."""
     if row.heap.is_record:
-        return record_heap.view(s, row, record_heap.value if part else record_heap.key)
+        return view(s, row, value if part else key)
     found = elements(s, row)
     if isinstance(found, v.Record):
         return found
@@ -242,7 +648,7 @@ def copied(s: LoweringState, value: v.Abstract) -> v.Abstract:
         return value
     row = there(s, value)
     if row.heap.is_record:
-        return record_heap.opened(s, row)
+        return opened(s, row)
     if not row.heap.is_dict:
         made = s.context.rules.materialise(s, elements(s, row))
         if row.heap.cls is tuple:

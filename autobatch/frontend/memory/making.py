@@ -7,10 +7,10 @@ from collections import defaultdict
 
 from autobatch.frontend.library import tables
 from autobatch.frontend.lowering.state import LoweringState
-from autobatch.frontend.memory import list_changes, record_heap
+from autobatch.frontend.memory import list_changes, list_heap
 from autobatch.frontend.memory.heap import Heap
-from autobatch.frontend.memory.list_sites import is_dict_value, is_given, is_list
-from autobatch.frontend.syntax.own_parts import changed_parts
+from autobatch.frontend.memory.identity import is_dict_value, is_given, is_list
+from autobatch.frontend.syntax.sources import changed_parts
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.unify import as_table
 
@@ -36,7 +36,7 @@ def made_by(s: LoweringState, value: v.Abstract, site: object) -> v.Abstract:
         return list_changes.allocate(s, heap, tables.pairs_of(s, as_table(value)))
     assert isinstance(value, v.Record)
     if heap.is_record:
-        return record_heap.allocate(s, heap, value)
+        return list_heap.allocate(s, heap, value)
     if heap.cls is defaultdict:
         _note_factory(s, heap, value.get("factory"))
     return list_changes.allocate(s, heap, tables.pairs_of(s, value))

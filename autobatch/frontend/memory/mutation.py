@@ -13,16 +13,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from autobatch.frontend.library import deques, sets, tables
-from autobatch.frontend.library.joined import EMPTY, concatenate
+from autobatch.frontend.library import sets, tables
 from autobatch.frontend.library.ordering import ordered
 from autobatch.frontend.library.prelude import index_of
-from autobatch.frontend.lowering.access import expand
+from autobatch.frontend.library.tables import EMPTY, concatenate
 from autobatch.frontend.lowering.joins import stored
 from autobatch.frontend.lowering.numbers import present, without
 from autobatch.frontend.lowering.sequences import arithmetic, in_range, item, length, reverse, sequence, sliced
-from autobatch.frontend.lowering.state import LoweringState
-from autobatch.frontend.memory import dict_heap, list_changes, list_heap, record_heap
+from autobatch.frontend.lowering.state import LoweringState, expand
+from autobatch.frontend.memory import dict_heap, list_changes, list_heap
 from autobatch.frontend.memory.list_heap import hold
 from autobatch.frontend.memory.rebinding import rebind, refuse_change, take_out
 from autobatch.frontend.syntax.sources import MUTATORS, read_before_change
@@ -133,7 +132,7 @@ def _change_dict(s: LoweringState, row: v.MemoryRow, method: Any, args: Argument
             return NONE
         case "clear", []:
             if row.heap.is_record:
-                record_heap.give_up(s, row, "it is cleared")
+                list_heap.give_up(s, row, "it is cleared")
             list_heap.shorten(s, row, v.Static(0))
             return NONE
         case _:
@@ -308,4 +307,4 @@ CHANGES: dict[Any, Change] = {
     dict.clear: _clear_table,
     **sets.CHANGES,
 }
-CHANGES |= deques.changes(CHANGES)
+CHANGES |= tables.changes(CHANGES)

@@ -8,7 +8,7 @@ from typing import NoReturn
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.lowering.state import RESULT, RETURNED, Impure, LoweringState, MemoryChanged
 from autobatch.frontend.memory.heap import refused_without_memory
-from autobatch.frontend.memory.list_sites import is_dict_value, is_list
+from autobatch.frontend.memory.identity import is_dict_value, is_list
 from autobatch.frontend.syntax.scopes import shown
 from autobatch.frontend.types import values as v
 

@@ -19,7 +19,7 @@ from autobatch.frontend.syntax.scopes import is_cell, shown
 from autobatch.frontend.syntax.sources import FunctionSource
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import static_type
-from autobatch.ir.types import Array
+from autobatch.ir.core import Array
 
 
 def note(s: LoweringState, source: FunctionSource) -> None:

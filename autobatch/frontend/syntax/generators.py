@@ -28,13 +28,12 @@ from functools import lru_cache
 from typing import Any
 
 from autobatch.frontend.library.groups import groups, refuse_whole
-from autobatch.frontend.lowering.access import variable, wrap
 from autobatch.frontend.lowering.calls import activate, bind_arguments, capture, defaults_of, lookup
 from autobatch.frontend.lowering.carrying import leaves_early
 from autobatch.frontend.lowering.sequences import zipped
-from autobatch.frontend.lowering.state import BROKE, FunctionFrame, LoweringState, Restart
+from autobatch.frontend.lowering.state import BROKE, FunctionFrame, LoweringState, Restart, variable, wrap
 from autobatch.frontend.syntax import cells
-from autobatch.frontend.syntax.iterators import ITERATORS
+from autobatch.frontend.syntax.beneath import ITERATORS
 from autobatch.frontend.syntax.scopes import is_cell
 from autobatch.frontend.syntax.sources import (
     FunctionSource,

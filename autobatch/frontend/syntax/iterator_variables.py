@@ -17,15 +17,257 @@ import builtins
 import copy
 import itertools
 import types
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
-from autobatch.frontend.syntax.bound_methods import READERS
-from autobatch.frontend.syntax.syntax_trees import become, bound_names, place_of
+# ---- syntax trees
+#
+# What the passes over syntax trees have in common, those that write Python anew before anything is lowered.
+
+
+def bound_names(node: ast.AST) -> list[str]:
+    """The names that a node by itself, without what is in it, gives a meaning, deletes or declares."""
+    match node:
+        case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.arg(arg=name):
+            return [name]
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return [name]
+        case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
+            return [name]
+        case ast.ExceptHandler(name=str(name)):
+            return [name]
+        case ast.Import(names=names) | ast.ImportFrom(names=names):
+            return [(a.asname or a.name).split(".")[0] for a in names]
+        case ast.Nonlocal(names=found) | ast.Global(names=found):
+            return found
+        case _:
+            return []
+
+
+def become(node: ast.AST, other: ast.AST) -> None:
+    """Let a node of a tree be another, at its place."""
+    for part in ast.walk(other):
+        if isinstance(part, ast.stmt | ast.expr | ast.arg) and not hasattr(part, "lineno"):
+            ast.copy_location(part, node)
+    node.__class__ = other.__class__
+    vars(node).clear()
+    vars(node).update(vars(other))
+
+
+def place_of(node: ast.AST) -> tuple[int, int]:
+    """The line and column of a node: which of two stands behind the other."""
+    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+
+
+# ---- parametrised
+#
+# Calls of classes with type parameters are calls of the classes: what a list may hold is known from what it holds.
+#
+# xs = list[float]()     ->     xs = list()
+# s = Stack[int](3)      ->     s = Stack(3)
+
+
+def without_parameters(node: ast.AST, function: types.FunctionType) -> None:
+    """Rewrite such calls in the text of a function, where its names are those of its module or of Python."""
+    calls = [n for n in ast.walk(node) if isinstance(n, ast.Call) and isinstance(n.func, ast.Subscript)]
+    if not calls:
+        return
+    own = {name for n in ast.walk(node) for name in bound_names(n)} | {*function.__code__.co_freevars}
+    for call in calls:
+        assert isinstance(call.func, ast.Subscript)
+        if isinstance(_value(call.func.value, function.__globals__, own), type):
+            call.func = call.func.value
+
+
+def _value(node: ast.expr, globals: dict[str, Any], own: set[str]) -> Any:
+    """What a name of the module, or of a module that it has, stands for; None for anything else."""
+    match node:
+        case ast.Name(id=name) if name not in own:
+            return globals.get(name, getattr(builtins, name, None))
+        case ast.Attribute(value=value, attr=name):
+            held = _value(value, globals, own)
+            return getattr(held, name, None) if isinstance(held, types.ModuleType) else None
+        case _:
+            return None
+
+
+# ---- bound methods
+#
+# Methods of a list, dict or set that are called by another name, where the text shows which variable they change.
+#
+#     out = []                              out = []
+#     push = out.append                     out.append
+#     for x in xs:                  ->      for x in xs:
+#         push(x)                               out.append(x)
+#     visit(out.append)                     visit(lambda *given: out.append(*given))
+#
+# A name stands for the method as long as the variable holds one object: it is assigned once, and in a loop in front of
+# the name, in the same block. An argument is such a method where the variable was made as a list, dict or set. So it is
+# with methods that read (`get = known.get`): they see what the variable holds when they are called.
+
 
 FunctionNode = ast.FunctionDef | ast.Lambda
+_LOOPS = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_MADE = (ast.List, ast.ListComp, ast.Dict, ast.DictComp, ast.Set, ast.SetComp)
+_MAKERS = frozenset({"list", "dict", "set", "deque", "defaultdict", "Counter", "OrderedDict"})
+
+
+READERS = frozenset({"copy", "count", "get", "index", "items", "keys", "values"})
+"""Methods that read a list, dict or set."""
+
+
+def with_methods_written_out(node: FunctionNode, mutators: frozenset[str]) -> FunctionNode:
+    """The function with such names replaced; itself where there are none. `mutators`: the methods that change a list,
+    dict or set."""
+    if not isinstance(node, ast.FunctionDef) or not any(True for _ in _kept(node, mutators | READERS)):
+        return node
+    return _rewritten(node, mutators)
+
+
+@lru_cache(maxsize=256)
+def _rewritten(node: ast.FunctionDef, mutators: frozenset[str]) -> ast.FunctionDef:
+    made = copy.deepcopy(node)
+    text = _AssignedNames(made)
+    for statement, pairs in list(text.aliases(mutators | READERS)):
+        known = {name: method for name, method in pairs if text.stands_for(name, method, statement)}
+        if len(known) == len(pairs):
+            _write_out(made, statement, known)
+    text = _AssignedNames(made)
+    for method in list(_kept(made, mutators | READERS)):
+        if method.attr in READERS and text.is_read_at_once(method):
+            continue
+        if text.is_container(method.value) and not text.is_in_loop(text.stored[_name(method.value)]):
+            become(method, _function(method))
+    return made
+
+
+def _kept(node: ast.AST, mutators: frozenset[str]) -> Iterator[ast.Attribute]:
+    """The methods of variables that change them, and are not called where they stand."""
+    called = {id(n.func) for n in ast.walk(node) if isinstance(n, ast.Call)}
+    for n in ast.walk(node):
+        match n:
+            case ast.Attribute(value=ast.Name(), attr=attr, ctx=ast.Load()) if attr in mutators and id(n) not in called:
+                yield n
+
+
+class _AssignedNames:
+    """Where a function assigns its variables, and those of functions inside it; `times`: how often."""
+
+    def __init__(self, function: ast.FunctionDef) -> None:
+        self.function = function
+        self.parents = {child: n for n in ast.walk(function) for child in ast.iter_child_nodes(n)}
+        self.stored: dict[str, ast.AST] = {}
+        self.times = Counter[str]()
+        for n in ast.walk(function):
+            for name in bound_names(n):
+                self.times[name] += 1
+                self.stored[name] = n
+
+    def aliases(self, mutators: frozenset[str]) -> Iterator[tuple[ast.Assign, Sequence[tuple[str, ast.Attribute]]]]:
+        """`push = out.append` and `push, pop = out.append, out.pop`."""
+        kept = set(_kept(self.function, mutators))
+        for n in ast.walk(self.function):
+            match n:
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Attribute() as method) if method in kept:
+                    yield n, [(name, method)]
+                case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=methods)):
+                    pairs = [
+                        (x.id, m)
+                        for x, m in zip(names, methods, strict=False)
+                        if isinstance(x, ast.Name) and isinstance(m, ast.Attribute) and m in kept
+                    ]
+                    if len(pairs) == len(names) == len(methods):
+                        yield n, pairs
+
+    def stands_for(self, name: str, method: ast.Attribute, statement: ast.Assign) -> bool:
+        """Is a name that method wherever it is read, and does it only call it?"""
+        held = _name(method.value)
+        if self.times[name] != 1 or self.times[held] != 1:
+            return False
+        reads = [n for n in ast.walk(self.function) if isinstance(n, ast.Name) and n.id == name]
+        for n in reads:
+            if isinstance(n.ctx, ast.Store):
+                continue
+            call = self.parents[n]
+            if not isinstance(call, ast.Call) or call.func is not n or not self._is_behind(n, statement):
+                return False
+        return not self.is_in_loop(self.stored[held]) or self._is_behind(statement, self.stored[held])
+
+    def is_read_at_once(self, method: ast.Attribute) -> bool:
+        """Is it given to a function of Python, which returns before anything changes?"""
+        call = self.parents[method]
+        call = self.parents[call] if isinstance(call, ast.keyword) else call
+        match call:
+            case ast.Call(func=ast.Name(id=name)):
+                return name not in self.times and hasattr(builtins, name)
+            case _:
+                return False
+
+    def is_in_loop(self, node: ast.AST) -> bool:
+        """Is a node run more than once in an activation of its function?"""
+        while node in self.parents:
+            node = self.parents[node]
+            if isinstance(node, _LOOPS):
+                return True
+            if isinstance(node, ast.FunctionDef | ast.Lambda):
+                return False
+        return False
+
+    def _is_behind(self, node: ast.AST, stored: ast.AST) -> bool:
+        """Does a node stand behind an assignment, in the same block or inside of what stands there?"""
+        while not isinstance(stored, ast.stmt):
+            stored = self.parents[stored]
+        blocks = (getattr(self.parents[stored], x, []) for x in ("body", "orelse", "finalbody"))
+        behind = next(b[b.index(stored) + 1 :] for b in blocks if isinstance(b, list) and stored in b)
+        while node in self.parents:
+            if node in behind:
+                return True
+            node = self.parents[node]
+        return False
+
+    def is_container(self, node: ast.expr) -> bool:
+        """Is it a variable that was made as a list, dict or set, once?"""
+        name = _name(node)
+        if self.times[name] != 1 or name not in self.stored:
+            return False
+        match self.parents.get(self.stored[name]):
+            case ast.Assign(targets=[ast.Name()], value=value) | ast.AnnAssign(value=value):
+                pass
+            case _:
+                return False
+        match value:
+            case ast.Call(func=ast.Name(id=maker) | ast.Attribute(attr=maker)):
+                return maker in _MAKERS
+            case _:
+                return isinstance(value, _MADE)
+
+
+def _write_out(function: ast.AST, statement: ast.Assign, known: dict[str, ast.Attribute]) -> None:
+    """Let the calls of names call the methods, and their assignment read these alone."""
+    for n in ast.walk(function):
+        match n:
+            case ast.Call(func=ast.Name(id=name) as called) if name in known:
+                held = copy.copy(known[name].value)
+                become(called, ast.Attribute(ast.copy_location(held, called), known[name].attr, ast.Load()))
+    become(statement, ast.Expr(statement.value))
+
+
+def _function(method: ast.Attribute) -> ast.Lambda:
+    """`lambda *given: out.append(*given)`"""
+    given = ast.Starred(ast.Name("<given>", ast.Load()), ast.Load())
+    call = ast.Call(ast.Attribute(copy.copy(method.value), method.attr, ast.Load()), [given], [])
+    rest = ast.arg("<given>")
+    return ast.Lambda(ast.arguments([], [], rest, [], [], None, []), call)
+
+
+def _name(node: ast.expr) -> str:
+    assert isinstance(node, ast.Name)
+    return node.id
+
+
 _SCOPES = (ast.FunctionDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _LAZY = ("enumerate", "zip", "reversed")
 
@@ -87,7 +329,7 @@ def with_iterators_as_places(
     endless = tuple(n for n, x in globals.items() if x is itertools.count or x is itertools.cycle)
     modules = tuple(n for n, x in globals.items() if isinstance(x, types.ModuleType))
     of_itertools = tuple(n for n in modules if globals[n] is itertools)
-    return _rewritten(node, _ModuleNames(meanings, endless, of_itertools, modules), changed)
+    return _rewritten_of_iterator_variables(node, _ModuleNames(meanings, endless, of_itertools, modules), changed)
 
 
 @dataclass(frozen=True)
@@ -122,7 +364,7 @@ def _made(value: ast.expr) -> tuple[str, list[ast.expr]] | None:
 
 
 @lru_cache(maxsize=256)
-def _rewritten(
+def _rewritten_of_iterator_variables(
     node: ast.FunctionDef, names: _ModuleNames, changed: Callable[[ast.AST], tuple[str, ...]]
 ) -> ast.FunctionDef:
     made = copy.deepcopy(node)
@@ -347,7 +589,7 @@ class _IteratorText:
                 else:
                     behind = ast.BinOp(load(place), ast.Add(), step)
                     given = [load(items), *call.args[1:], to(ast.IfExp(is_before_end(), behind, ended))]
-                become(call, ast.Call(_function(function), given, []))
+                become(call, ast.Call(_function_of_iterator_variables(function), given, []))
             elif self._is_looped(read):
                 assert isinstance(call, ast.For)
                 at = ast.BinOp(moved(step), ast.Sub(), ast.Constant(1))
@@ -355,7 +597,9 @@ class _IteratorText:
                 end = ast.Assign([ast.Name(place, ast.Store())], ended)
                 become(call, ast.While(is_before_end(), [item, *call.body], [end, *call.orelse]))
             else:
-                become(read, ast.Call(_function(_rest), [load(items), load(place), to(ended)], []))
+                become(
+                    read, ast.Call(_function_of_iterator_variables(_rest), [load(items), load(place), to(ended)], [])
+                )
         values: list[ast.expr]
         for store in stores:
             made = _made(store.value)
@@ -366,11 +610,11 @@ class _IteratorText:
                 values += [ast.Constant(0)] if not made[1] else []
             else:
                 of = _indexed_changed if self._is_changed(store, made[1][0]) else _indexed
-                values = [ast.Call(_function(of), made[1], []), ast.Constant(0)]
+                values = [ast.Call(_function_of_iterator_variables(of), made[1], []), ast.Constant(0)]
             become(store, ast.Assign([targets], ast.Tuple(values, ast.Load())))
 
 
-def _function(known: Any) -> ast.Constant:
+def _function_of_iterator_variables(known: Any) -> ast.Constant:
     """A function of this module, as the front end reads it."""
     return ast.Constant(known)
 

@@ -22,8 +22,7 @@ from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.tracing.tracing import trace
 from autobatch.frontend.types import values as v
 from autobatch.ir import jax_compat
-from autobatch.ir.core import Apply, Literal, Operand, Value
-from autobatch.ir.types import Array
+from autobatch.ir.core import Apply, Array, Literal, Operand, Value
 
 Number = bool | int | float
 

@@ -18,8 +18,8 @@ import jax.numpy as jnp
 from autobatch.frontend.lowering.numbers import operand_of, traced
 from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.types import values as v
+from autobatch.ir.core import BOOL
 from autobatch.ir.ops import own
-from autobatch.ir.types import BOOL
 from autobatch.source import Span
 
 FINE = 2**31 - 1

@@ -9,7 +9,12 @@ Python functions whose free variables are tracers.
 
 from __future__ import annotations
 
+import ast
+import copy
+import dataclasses
+import functools
 import inspect
+import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,22 +25,362 @@ import numpy as np
 
 from autobatch.errors import SourceError
 from autobatch.frontend.library.numpy_arrays import marked, of_call
-from autobatch.frontend.lowering.access import wrap
-from autobatch.frontend.lowering.key_order import run_over
-from autobatch.frontend.lowering.state import Context, LoweringState
-from autobatch.frontend.syntax.sources import is_user_function
-from autobatch.frontend.tracing.closures import ClosureCopier
-from autobatch.frontend.tracing.rebuild import rebuild_function
+from autobatch.frontend.lowering.state import Context, LoweringState, enclosing_value, hidden, note, run_over, wrap
+from autobatch.frontend.syntax.sources import LIBRARIES, is_user_function
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import NotStored, layout_of, name_of_type
 from autobatch.frontend.types.needs import need_of_trace
-from autobatch.frontend.types.statics import is_namedtuple, make_object
+from autobatch.frontend.types.statics import (
+    KEYS,
+    STRUCTURE,
+    children,
+    container_kind,
+    is_array,
+    is_namedtuple,
+    keys_of,
+    make_object,
+    nodes_of,
+    structure_of,
+)
 from autobatch.frontend.types.unify import refuse_alternatives
 from autobatch.ir import jax_compat
-from autobatch.ir.core import Apply, Literal, Operand
+from autobatch.ir.core import Apply, Array, Literal, Operand, Ref
 from autobatch.ir.ops import Op
-from autobatch.ir.types import Array
+from autobatch.ir.template import Input
 from autobatch.source import Span
+
+# ---- closures
+#
+# Python objects as JAX gets them: the arrays that they read from free variables are values of the program.
+#
+#     weights = {"w": w}                                 jax.vmap(cell)(xs) traces a copy of `cell` whose closure holds
+#     def cell(x): return x @ weights["w"]       ->      {"w": tracer}, and notes: weights has the key "w", weights["w"]
+#     def f(xs): return jax.vmap(cell)(xs)               is the hidden shared value 0
+#
+# Functions, bound methods, partials, containers and objects of the user are copied so, and those of libraries that JAX
+# knows as containers (modules of Equinox and Flax); other library objects are left alone, and so is everything from
+# which no array can be reached. All that is read on the way is noted, arrays or not.
+
+
+Part = tuple[Any, v.FreeOrigin | None]
+
+
+class ClosureCopier:
+    """Copies objects with values of the program inside: `leaf` supplies an argument's leaf, `take` any operand.
+    `ordered`: who gets the copies may run over dicts."""
+
+    def __init__(
+        self, context: Context, leaf: Callable[[Input], Any], take: Callable[[Operand], Any], ordered: bool = True
+    ) -> None:
+        self.context, self.leaf, self.take, self.ordered = context, leaf, take, ordered
+        self.copies: dict[int, Any] = {}
+        self.seen: set[int] = set()
+
+    def copy(self, held: Any, origin: v.FreeOrigin | None) -> Any:
+        """The object with values of the program in the place of its arrays; itself if it holds none."""
+        if not self.reaches_array(held, origin):
+            return held
+        return self.made(held, origin)
+
+    def reaches_array(self, held: Any, origin: v.FreeOrigin | None) -> bool:
+        """Is there an array of a free variable, or a leaf of an argument? Notes what is read."""
+        todo, found = [(held, origin)], False
+        while todo:
+            item, place = todo.pop()
+            if isinstance(item, Input) or (place is not None and _is_numeric(item)):
+                found = True
+            elif id(item) not in self.seen:
+                opened = list(_parts(item, place))
+                if opened:
+                    self.seen.add(id(item))
+                self.note(item, place)
+                if self.ordered or isinstance(held, types.FunctionType):
+                    run_over(self.context, v.Static(item))
+                todo += opened
+        return found
+
+    def note(self, held: Any, origin: v.FreeOrigin | None) -> None:
+        if origin is None or isinstance(held, types.ModuleType | types.BuiltinFunctionType):
+            return
+        if container_kind(held) is not None or _is_object(held):
+            note(self.context, origin.child(KEYS), keys_of(held))
+        elif _is_container(held):
+            note(self.context, origin.child(STRUCTURE), structure_of(held))
+        else:
+            note(self.context, origin, held)
+
+    def made(self, held: Any, origin: v.FreeOrigin | None) -> Any:
+        if isinstance(held, Input):
+            return self.leaf(held)
+        if origin is not None and _is_numeric(held):
+            return self.take(hidden(self.context, held, origin))
+        if id(held) in self.copies:
+            return self.copies[id(held)]
+        if isinstance(held, types.FunctionType) and is_user_function(held):
+            return self.function(held)
+        opened = [self.made(item, place) for item, place in _parts(held, origin)]
+        if not opened:
+            return held
+        self.copies[id(held)] = made = _rebuilt(held, opened)
+        return made
+
+    def function(self, function: types.FunctionType) -> types.FunctionType:
+        """A function with copies of what its closure, globals and defaults hold. It may refer to itself."""
+        cells = tuple(types.CellType() for _ in function.__code__.co_freevars)
+        known = dict(function.__globals__)
+        made = types.FunctionType(function.__code__, known, function.__name__, function.__defaults__, cells)
+        made.__kwdefaults__ = function.__kwdefaults__
+        made.__module__ = function.__module__
+        self.copies[id(function)] = made
+        for name, value, origin in free_values(function, function.__code__):
+            copied = self.made(value, origin)
+            if name in function.__code__.co_freevars:
+                cells[function.__code__.co_freevars.index(name)].cell_contents = copied
+            else:
+                known[name] = copied
+        if function.__defaults__:
+            made.__defaults__ = tuple(self.made(x, o) for x, o in _defaults(function))
+        return made
+
+
+def free_values(
+    function: types.FunctionType, code: types.CodeType, own: bool = True
+) -> Iterator[tuple[str, Any, v.FreeOrigin]]:
+    """The free variables that some code of a function reads, with their values; `own`: those of the closure too."""
+    if own:
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            try:
+                yield name, cell.cell_contents, v.FreeOrigin(function, name)
+            except ValueError:
+                continue  # not set yet
+    todo, names = [code], dict[str, None]()
+    while todo:
+        inner = todo.pop()
+        names.update(dict.fromkeys(inner.co_names))
+        todo += [c for c in inner.co_consts if isinstance(c, types.CodeType)]
+    for name in names:
+        if name in function.__globals__:
+            yield name, function.__globals__[name], v.FreeOrigin(function, name)
+
+
+def _defaults(function: types.FunctionType) -> Iterator[Part]:
+    for k, value in enumerate(function.__defaults__ or ()):
+        yield value, v.FreeOrigin(function, "__defaults__", (("item", k),))
+
+
+def _parts(held: Any, origin: v.FreeOrigin | None) -> Iterator[Part]:
+    """What an object holds, with the way there."""
+
+    def at(*steps: tuple[str, Any]) -> v.FreeOrigin | None:
+        return functools.reduce(v.FreeOrigin.child, steps, origin) if origin is not None else None
+
+    match held:
+        case types.FunctionType():
+            if is_user_function(held):
+                yield from ((value, place) for _, value, place in free_values(held, held.__code__))
+                yield from _defaults(held)
+        case types.MethodType(__func__=function, __self__=receiver):
+            yield function, None
+            yield receiver, at(("attribute", "__self__"))
+        case functools.partial(func=function, args=args, keywords=keywords):
+            yield function, at(("attribute", "func"))
+            yield args, at(("attribute", "args"))
+            yield keywords, at(("attribute", "keywords"))
+        case _ if (inner := _wrapped(held)) is not None:
+            yield inner, None
+        case _ if (kind := container_kind(held)) is not None:
+            for key, value in children(held):
+                yield value, at(("attribute" if kind == "namedtuple" else "item", key))
+        case _ if _is_object(held):
+            for key, value in children(held):
+                yield value, at(("attribute", key))
+        case _ if _is_container(held):
+            for number, value in enumerate(nodes_of(held)):
+                yield value, at(("node", number))
+
+
+def _wrapped(held: Any) -> types.FunctionType | None:
+    """The user's function behind `jax.jit` or `ab.batched`, which may stand for it where everything is traced."""
+    inner = getattr(held, "__autobatch_function__", None)
+    if inner is None and type(held).__name__ == "PjitFunction":
+        inner = held.__wrapped__
+    return inner if isinstance(inner, types.FunctionType) and is_user_function(inner) else None
+
+
+def _is_object(held: Any) -> bool:
+    """An object of a class of the user, or a dataclass that JAX knows as a container (a module of Equinox)."""
+    cls = type(held)
+    if isinstance(held, type | types.ModuleType) or callable(getattr(held, "__get__", None)):
+        return False
+    if (cls.__module__ or "").split(".")[0] in _FOREIGN:
+        return dataclasses.is_dataclass(held) and not jax.tree_util.all_leaves([held])
+    return next(children(held), None) is not None
+
+
+def _is_container(held: Any) -> bool:
+    """An object of a class of a library that JAX knows as a container, such as a module or a variable of Flax."""
+    module = (type(held).__module__ or "").split(".")[0]
+    return module in LIBRARIES and not isinstance(held, type) and not jax.tree_util.all_leaves([held])
+
+
+_FOREIGN = LIBRARIES | sys.stdlib_module_names | {"autobatch", "jaxtyping"}
+
+
+def _rebuilt(held: Any, parts: list[Any]) -> Any:
+    """An object of the same kind with other parts, in the order of `_parts`."""
+    match held:
+        case types.MethodType():
+            function, receiver = parts
+            return types.MethodType(function, receiver)
+        case functools.partial():
+            function, args, keywords = parts
+            return functools.partial(function, *args, **keywords)
+        case _ if _wrapped(held) is not None:
+            return parts[0]
+    if container_kind(held) is None and not _is_object(held):
+        return jax.tree.unflatten(structure_of(held), parts)
+    keys = keys_of(held)
+    match container_kind(held):
+        case "tuple":
+            return tuple(parts)
+        case "list":
+            return parts
+        case "dict":
+            return dict(zip(keys, parts, strict=True))
+        case "namedtuple":
+            return type(held)(*parts)
+        case _:
+            return make_object(type(held), dict(zip(keys, parts, strict=True)))
+
+
+def _is_numeric(held: Any) -> bool:
+    return is_array(held) and not (isinstance(held, np.ndarray) and held.dtype.kind not in "biufcV")
+
+
+# ---- rebuild
+#
+# Local functions and lambdas as Python functions again, to hand to JAX: their free variables are tracers.
+#
+#     k = t.word; jax.vmap(lambda x: x * k + t.label)(xs)
+#
+# What such a function reads of an object of the examples (`t.label`) is loaded beforehand.
+
+
+def rebuild_function(
+    s: LoweringState, function: v.LocalFunction, python: Callable[[v.Abstract], Any]
+) -> Callable[..., Any]:
+    """A Python function with the text of a local one; `python` gives what its captured variables are."""
+    s.context.traced.add((function.source.span, s.span))
+    captured = dict(function.captured or ())
+    for name in function.source.free:
+        if name not in captured and (found := enclosing_value(s, name)) is not None:
+            captured[name] = found
+    group = {x.source.node: x for x in captured.values() if isinstance(x, v.LocalFunction) and x.captured is None}
+    plain = {n: x for n, x in captured.items() if not (isinstance(x, v.LocalFunction) and x.captured is None)}
+    objects = {n: x for n, x in plain.items() if isinstance(x, v.Leaf) and isinstance(x.type, Ref)}
+    loads = _Loads(s, objects)
+    node = loads.visit(copy.deepcopy(_with_defaults(function)))
+    values = {n: python(x) for n, x in plain.items() if n not in objects}
+    values |= {n: python(x) for n, x in loads.found.items()}
+    values |= {_default(n): python(x) for n, x in function.defaults}
+    others = [
+        loads.visit(copy.deepcopy(g)) for g in group if isinstance(g, ast.FunctionDef) and g is not function.source.node
+    ]
+    made = types.FunctionType(_factory(node, others, tuple(values), function.source.file), function.source.globals)
+    result: Callable[..., Any] = made(*values.values())
+    return result
+
+
+class _Loads(ast.NodeTransformer):
+    """Replaces `t.label`, where t is an object of the examples, by a variable that holds the field."""
+
+    def __init__(self, s: LoweringState, objects: dict[str, v.Leaf]) -> None:
+        self.state, self.objects = s, objects
+        self.found: dict[str, v.Abstract] = {}
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        names = _chain(node)
+        if not names or names[0] not in self.objects:
+            return self.generic_visit(node)
+        value: v.Abstract = self.objects[names[0]]
+        path, rest = names[:1], names[1:]
+        while rest and isinstance(value, v.Leaf) and isinstance(value.type, Ref):
+            value = self.state.context.rules.attribute(self.state, value, rest[0])
+            path, rest = [*path, rest[0]], rest[1:]
+        held = "_".join(("_field", *path))
+        self.found[held] = value
+        result: ast.expr = ast.Name(held, ast.Load())
+        for name in rest:
+            result = ast.Attribute(result, name, ast.Load())
+        return ast.copy_location(result, node)
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        if node.id in self.objects and isinstance(node.ctx, ast.Load):
+            self.state.refuse(
+                f"{node.id} is an object of the examples and used inside a function that JAX traces",
+                f"read what is needed of it before: value = {node.id}.field",
+            )
+        return node
+
+
+def _chain(node: ast.expr) -> list[str]:
+    """The names of `a.b.c`."""
+    match node:
+        case ast.Name(id=name):
+            return [name]
+        case ast.Attribute(value=value, attr=name):
+            before = _chain(value)
+            return [*before, name] if before else []
+        case _:
+            return []
+
+
+def _default(name: str) -> str:
+    return f"_default_{name}"
+
+
+def _factory(node: Any, others: list[ast.stmt], names: tuple[str, ...], file: str) -> types.CodeType:
+    """Code of a function that takes the captured variables and returns the local function."""
+    body: list[ast.stmt] = list(others)
+    if isinstance(node, ast.Lambda):
+        body.append(ast.Return(node))
+    else:
+        body += [node, ast.Return(ast.Name(node.name, ast.Load()))]
+    parameters = [ast.arg(n) for n in names]
+    arguments = ast.arguments(posonlyargs=[], args=parameters, kwonlyargs=[], kw_defaults=[], defaults=[])
+    factory = ast.FunctionDef("factory", arguments, body, [], None, None)
+    if "type_params" in ast.FunctionDef._fields:
+        factory.type_params = []  # type: ignore[attr-defined]
+    tree = ast.fix_missing_locations(ast.Module([factory], []))
+    module = compile(tree, file, "exec")
+    return next(c for c in module.co_consts if isinstance(c, types.CodeType))
+
+
+def _with_defaults(function: v.LocalFunction) -> Any:
+    """The node with its default values read from the factory's parameters, decorators dropped."""
+    node: Any = function.source.node
+    known = {n for n, _ in function.defaults}
+
+    def default(parameter: ast.arg, old: Any) -> Any:
+        return ast.Name(_default(parameter.arg), ast.Load()) if parameter.arg in known else old
+
+    a = node.args
+    named = [*a.posonlyargs, *a.args]
+    positional = named[len(named) - len(a.defaults) :]
+    arguments = ast.arguments(
+        posonlyargs=a.posonlyargs,
+        args=a.args,
+        vararg=a.vararg,
+        kwonlyargs=a.kwonlyargs,
+        kw_defaults=[default(p, d) for p, d in zip(a.kwonlyargs, a.kw_defaults, strict=True)],
+        kwarg=a.kwarg,
+        defaults=[default(p, d) for p, d in zip(positional, a.defaults, strict=True)],
+    )
+    fields = {f: getattr(node, f) for f in node._fields} | {"args": arguments}
+    if isinstance(node, ast.FunctionDef):
+        fields["decorator_list"] = []
+    return ast.copy_location(type(node)(**fields), node)
+
 
 Take = Callable[[Operand], Any]
 

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from autobatch.frontend.library.builtin_functions import is_instance
-from autobatch.frontend.lowering.access import wrap
 from autobatch.frontend.lowering.attributes import class_list, classes_of
-from autobatch.frontend.lowering.state import LoweringState
+from autobatch.frontend.lowering.state import LoweringState, wrap
 from autobatch.frontend.memory import heaps
 from autobatch.frontend.memory.making import made_by
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.statics import is_namedtuple
-from autobatch.ir.types import Ref
+from autobatch.ir.core import Ref
 
 Default = Callable[[LoweringState, v.Record], v.Abstract]
 """What a field holds where it is not given; it may read the fields before it."""

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.statics import inputs, static_key
 from autobatch.ir import jax_compat
-from autobatch.ir.core import Literal, Operand, Value
-from autobatch.ir.types import BOOL, INT, Array, List, Ref, Tag, Type
+from autobatch.ir.core import BOOL, INT, Array, List, Literal, Operand, Ref, Tag, Type, Value
 
 if TYPE_CHECKING:
     from autobatch.frontend.memory.heap import Heap

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from autobatch.ir.constants import constant_key, same_constant
+from autobatch.ir.ops import constant_key, same_constant
 from autobatch.ir.template import Input
 
 Kind = Literal["tuple", "list", "mixture", "dict", "table", "namedtuple", "pytree", "object"]

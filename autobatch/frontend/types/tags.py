@@ -6,15 +6,13 @@ import enum
 from collections.abc import Iterator
 from typing import Any
 
-from autobatch.frontend.lowering.access import wrap
 from autobatch.frontend.lowering.numbers import tag
 from autobatch.frontend.lowering.selection import select
-from autobatch.frontend.lowering.state import LoweringState
+from autobatch.frontend.lowering.state import LoweringState, wrap
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import vocabulary_of
-from autobatch.ir.core import Operand
+from autobatch.ir.core import BOOL, INT, Operand, Tag
 from autobatch.ir.ops import own
-from autobatch.ir.types import BOOL, INT, Tag
 
 
 def tag_equal(s: LoweringState, operand: Operand, other: v.Abstract) -> Operand:

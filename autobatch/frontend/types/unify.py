@@ -37,7 +37,7 @@ from autobatch.frontend.types.layouts import (
     static_type,
 )
 from autobatch.frontend.types.statics import same_static
-from autobatch.ir.types import MADE, Array, BuiltObject, List, Ref, Type
+from autobatch.ir.core import MADE, Array, BuiltObject, List, Ref, Type
 
 if TYPE_CHECKING:
     from autobatch.frontend.lowering.state import LoweringState

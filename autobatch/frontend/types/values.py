@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 from autobatch.common.record import record
 from autobatch.frontend.syntax.scopes import shown
 from autobatch.frontend.types.statics import Kind
-from autobatch.ir.constants import same_constant
-from autobatch.ir.core import Operand
-from autobatch.ir.types import Type
+from autobatch.ir.core import Operand, Type
+from autobatch.ir.ops import same_constant
 from autobatch.source import Span
 
 if TYPE_CHECKING:

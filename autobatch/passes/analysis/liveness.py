@@ -8,12 +8,33 @@ A value that is made and read in one block is no register. (Aho, Lam, Sethi and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import assert_never
 
-from autobatch.ir.blocks import Block, BlockProgram, Branch, End, Enter, Fail, Jump, Return
-from autobatch.ir.core import Operand, Value
+from autobatch.ir.core import (
+    CONSTANT,
+    FINITE_DERIVATIVE,
+    SIDE_BY_SIDE,
+    Apply,
+    Array,
+    Call,
+    For,
+    If,
+    Instruction,
+    List,
+    Map,
+    Module,
+    Operand,
+    Region,
+    Type,
+    Value,
+    While,
+    regions,
+    stays_finite,
+)
+from autobatch.ir.leaf import NUMERIC, Block, BlockProgram, Branch, End, Enter, Fail, Jump, Move, Return
+from autobatch.ir.ops import Op
 
 Live = frozenset[Value]
 
@@ -116,3 +137,228 @@ def read_by(block: Block) -> Live:
     if isinstance(end, Enter):
         read(end.saved)
     return frozenset(found)
+
+
+# ---- unused
+#
+# Values that a row may compute and not use: they have no part in its derivative.
+#
+#     %1 = sqrt(%0)                %1 is used where the arm is taken
+#     %2 = gt(%0, 0.0)
+#     %3 = if %2 then: yield %1
+#          else: yield %0
+#
+# The cotangent of such a value is zero in the rows that do not use it, and zero times the derivative of a square root
+# at zero is not a number. Each back end takes the contribution of a row for zero where the cotangent of an operation
+# found here is zero and what comes of it is not finite. What every row uses keeps the derivative that JAX has for it:
+# that of `jnp.where(x > 0, jnp.sqrt(x), 0.0)` is not a number at zero, for both arms of a `where` are computed. `max`
+# and `min` of Python are branches (`Op.choice`), and who reads an element of a list in memory uses no other.
+
+
+def unused_results(region: Region, given: Iterable[Value]) -> frozenset[Value]:
+    """The results of operations that a row may not use, and whose derivatives may not be finite. `given`: the arguments
+    that may not be."""
+    found = _Used({})
+    found.region(region, region.results)
+    return _infinite([region], {}, set(given)) & found.unused
+
+
+def unused_in_module(module: Module) -> frozenset[Value]:
+    """The same of all functions: what each of them uses of its arguments, and what all calls of it use of its results,
+    are the greatest sets that agree. Numbers among the data may not be finite."""
+    known = {
+        f.name: (frozenset(range(len(f.region.args))), frozenset(range(len(f.region.results))))
+        for f in module.functions
+    }
+    before = None
+    while known != before:
+        before, found = known, _Used({name: arguments for name, (arguments, _) in known.items()})
+        arguments = {}
+        for f in module.functions:
+            inside = found.region(f.region, [f.region.results[k] for k in known[f.name][1]])
+            arguments[f.name] = frozenset(k for k, x in enumerate(f.region.args) if x in inside)
+        known = {
+            name: (arguments[name], frozenset(k for k in results if (name, k) not in found.dropped))
+            for name, (_, results) in before.items()
+        }
+    functions = {f.name: f.region for f in module.functions}
+    given = {x for x in (*module.shared, *module.functions[0].region.args) if is_number(x.type)}
+    return _infinite(functions.values(), functions, given) & found.unused
+
+
+def unused_in_blocks(program: BlockProgram) -> frozenset[Value]:
+    """The same of the operations of a program of blocks: what is used on each way from a block is the greatest
+    solution."""
+    blocks = program.blocks
+    values = {v for b in blocks for v in _values_of(b)}
+    behind = [b.end.after for b in blocks if isinstance(b.end, Enter)]
+    before: list[set[Value]] = [set(values) for _ in blocks]
+    again = True
+    while again:
+        again, found = False, _Used({})
+        for k in reversed(range(len(blocks))):
+            used = _used_before(found, blocks[k], before, behind)
+            again |= used != before[k]
+            before[k] = used
+    regions = [Region((), b.body, ()) for b in blocks]
+    return _infinite(regions, {}, {v for v in values if is_number(v.type)}) & found.unused
+
+
+def _values_of(block: Block) -> Iterator[Value]:
+    xs = [x for m in (*block.takes, *block.moves) for x in (m.register, m.source)]
+    xs += [x for i in block.body for x in (*i.operands, *i.results)]
+    yield from (x for x in (*xs, *(block.restores or ())) if isinstance(x, Value))
+
+
+def _used_before(found: _Used, block: Block, before: Sequence[set[Value]], behind: Sequence[int]) -> set[Value]:
+    """What is used in every row that runs a block. `before`: the same of the blocks, as far as it is known; `behind`:
+    the blocks behind calls, to which a function returns."""
+    used, saved = set[Value](), set[Value]()
+    match block.end:
+        case Jump(target=target):
+            used = before[target]
+        case Branch(then=then, orelse=orelse):
+            used = before[then] & before[orelse]
+        case Enter(target=target, after=after):
+            used, saved = before[target], before[after] & set(block.end.saved)
+        case Return(results=results):
+            used = {r for r in results if all(r in before[k] for k in behind)}
+        case Fail():
+            used = {v for each in before for v in each}
+        case _:
+            assert_never(block.end)
+    used = found.region(Region((), block.body, ()), _sources(block.moves, used) | saved)
+    return _sources(block.takes, used)
+
+
+def _sources(moves: Iterable[Move], used: set[Value]) -> set[Value]:
+    """What is used before registers are set."""
+    of = {m.register: m.source for m in moves}
+    return {x for v in used if isinstance(x := of.get(v, v), Value)}
+
+
+def is_number(type: Type) -> bool:
+    """One float, which may be infinite as numbers of Python often are? Arrays of data are taken for finite."""
+    return _moves(type) and isinstance(type, Array) and type.is_scalar
+
+
+class _Used:
+    """A pass from the last instruction to the first. `unused`: floats that are not used in every row that has them;
+    `dropped`: the results of functions that a call does not use. A list is used where all its elements are.
+    `arguments`: what functions use of theirs."""
+
+    def __init__(self, arguments: Mapping[str, Set[int]]) -> None:
+        self.arguments = arguments
+        self.unused = set[Value]()
+        self.dropped = set[tuple[str, int]]()
+
+    def region(self, region: Region, results: Iterable[Operand]) -> set[Value]:
+        """What a region uses in every row that runs it, where `results` of it are used."""
+        used = {x for x in results if isinstance(x, Value)}
+        for i in reversed(region.body):
+            self.unused.update(r for r in i.results if r not in used and _moves(r.type))
+            used |= self.instruction(i, used)
+        return used
+
+    def instruction(self, i: Instruction, used: set[Value]) -> set[Value]:
+        match i:
+            case If():
+                arms = [self.region(arm, _those(arm.results, i.results, used)) for arm in (i.then, i.orelse)]
+                return arms[0] & arms[1]
+            case For() | While():
+                return self.loop(i, used)
+            case Map():  # there may be no turn
+                self.region(i.body, () if i.filtered else _those(i.body.results, i.results, used))
+                return set()
+            case Call():
+                self.dropped.update((i.callee, k) for k, r in enumerate(i.results) if r not in used)
+                return {x for k, x in enumerate(i.operands) if k in self.arguments[i.callee] and isinstance(x, Value)}
+            case Apply(op=op) if op.name == "masked":
+                inner = self.region(op["region"], _those(op["region"].results, i.results, used))
+                return set(_those(i.operands, op["region"].args, inner))
+            case Apply(op=op):
+                made = [r for r in i.results if isinstance(r.type, List) or _moves(r.type)]
+                whole = _uses_all(op) and not used.isdisjoint(made)
+                return {x for x in i.operands if isinstance(x, Value)} if whole else set()
+            case _:
+                assert_never(i)
+
+    def loop(self, loop: For | While, used: set[Value]) -> set[Value]:
+        """Of what is carried, the last turn uses what is used behind the loop, and each before it what the next one
+        does. There may be no turn, so what is read from outside may not be used."""
+        args = loop.body.args[isinstance(loop, For) :]
+        carried = {k for k, r in enumerate(loop.results) if r in used}
+        before = -1
+        while before != len(carried):
+            before = len(carried)
+            inside = self.region(loop.body, [loop.body.results[k] for k in carried])
+            carried = {k for k in carried if args[k] in inside}
+        return {x for k, x in enumerate(loop.init) if k in carried and isinstance(x, Value)}
+
+
+def _uses_all(op: Op) -> bool:
+    """Does an operation use all that it is given, so that it has a derivative by it?"""
+    if op.name in CONSTANT:
+        return False
+    if op.name == "reduce":
+        return op["kind"] not in ("max", "min") or ("ties", "even") in op.params
+    if op.is_jax:
+        return op.name not in SIDE_BY_SIDE and not op.choice
+    return op.name in NUMERIC or op.name in ("flatten", "pack_list", "padded")
+
+
+def _infinite(whole: Iterable[Region], functions: Mapping[str, Region], infinite: set[Value]) -> frozenset[Value]:
+    """The results of operations whose derivatives may not be finite: for what they are, or for what they are given."""
+    operations: list[Apply] = []
+    flows: list[tuple[Operand, Value]] = []
+    for i in (i for region in whole for i in _inside(region)):
+        match i:
+            case Apply(op=op) if op.name == "masked":
+                operations.append(i)
+                flows += zip(i.operands, op["region"].args, strict=True)
+                flows += zip(op["region"].results, i.results, strict=True)
+            case Apply():
+                operations.append(i)
+            case For() | While():
+                args = i.body.args[isinstance(i, For) :]
+                flows += zip((*i.init, *i.body.results, *args), (*args, *args, *i.results), strict=True)
+            case Call(callee=callee):
+                flows += zip(i.operands, functions[callee].args, strict=True)
+                flows += zip(functions[callee].results, i.results, strict=True)
+            case Map():
+                flows += zip(i.body.results[i.filtered :], i.results, strict=True)
+            case If():
+                flows += [pair for arm in (i.then, i.orelse) for pair in zip(arm.results, i.results, strict=True)]
+    before = -1
+    while before != len(infinite):
+        before = len(infinite)
+        for i in operations:
+            reads = i.op.name == "take_row" or not (i.op.is_jax or i.op.name in NUMERIC)  # of the data, or of a list
+            if not infinite.isdisjoint(i.operands) or not (reads or stays_finite(i.op, i.operands)):
+                infinite.update(i.results)
+            elif reads:
+                infinite.update(r for r in i.results if is_number(r.type))
+        infinite.update(y for x, y in flows if x in infinite)
+    return frozenset(
+        r
+        for i in operations
+        if i.op.name not in FINITE_DERIVATIVE
+        for r in i.results
+        if not stays_finite(i.op, i.operands) or not infinite.isdisjoint(i.operands)
+    )
+
+
+def _inside(region: Region) -> Iterator[Instruction]:
+    for i in region.body:
+        yield i
+        inner = (i.op["region"],) if isinstance(i, Apply) and i.op.name == "masked" else regions(i)
+        for each in inner:
+            yield from _inside(each)
+
+
+def _those(xs: Iterable[Operand], results: Iterable[Value], used: set[Value]) -> list[Value]:
+    return [x for x, r in zip(xs, results, strict=True) if r in used and isinstance(x, Value)]
+
+
+def _moves(type: Type) -> bool:
+    return isinstance(type, Array) and type.dtype.startswith(("float", "complex", "bfloat"))

@@ -14,8 +14,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import assert_never
 
-from autobatch.ir.core import Apply, Call, For, If, Instruction, Literal, Map, Module, Operand, Region, Value, While
-from autobatch.ir.types import Array, List, Type
+from autobatch.ir.core import (
+    Apply,
+    Array,
+    Call,
+    For,
+    If,
+    Instruction,
+    List,
+    Literal,
+    Map,
+    Module,
+    Operand,
+    Region,
+    Type,
+    Value,
+    While,
+)
 
 LONGEST = 1 << 28
 """Elements that no list has: they would take a GiB."""

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, assert_never
 
-from autobatch.ir.core import Apply, Call, For, If, Map, Operand, Region, Value, While, walk
+from autobatch.ir.core import Apply, Call, For, If, List, Map, Operand, Region, Tag, Value, While, walk
 from autobatch.ir.rewrite import region_values
-from autobatch.ir.types import List, Tag
 
 
 def all_single(region: Region) -> frozenset[Value]:

@@ -4,7 +4,7 @@ A value is *host-computable* when it derives from example data and constants thr
 arrays. It is *structural* when control, a reference or an index of the host needs it. A number that the device needs
 is computed there, unless it is an integer, bool or tag that the host can compute: that becomes a column.
 
-Runs on a module whose loops are functions (`passes/control/kinds.py`).
+Runs on a module whose loops are functions (`passes/control/uniform_loops.py`).
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from typing import Any, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.data.returned import element_type
-from autobatch.data.spec import Number
+from autobatch.data.spec import Number, element_type
 from autobatch.ir import host_ops
 from autobatch.ir.core import (
     Apply,
+    Array,
+    BuiltObject,
     Call,
     For,
     If,
     Instruction,
+    List,
     Literal,
     Map,
     Module,
@@ -37,7 +39,6 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.host_ops import never_fails
 from autobatch.ir.ops import INHERENT, Op, about
-from autobatch.ir.types import Array, BuiltObject, List
 
 
 @dataclass

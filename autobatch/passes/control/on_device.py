@@ -20,11 +20,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.ir import jax_compat, leaf
-from autobatch.ir.bounds import outside
-from autobatch.ir.core import Apply, For, Instruction, Literal, Module, Operand, Region, Value, While
+from autobatch.ir.core import BOOL, INT, Apply, Array, For, Instruction, Literal, Module, Operand, Region, Value, While
+from autobatch.ir.interpret import outside
 from autobatch.ir.ops import Op
 from autobatch.ir.rewrite import Fresh, region_values, with_regions
-from autobatch.ir.types import BOOL, INT, Array
 from autobatch.passes.control.uniform_loops import is_bounds, steps_to
 
 

@@ -11,15 +11,21 @@ from jax import lax
 from autobatch.data.schema import Schema
 from autobatch.errors import UnsupportedError
 from autobatch.ir.core import (
+    BOOL,
     Apply,
+    BuiltObject,
     Call,
     If,
     Instruction,
+    List,
     Literal,
     Map,
     Module,
     Operand,
+    Ref,
     Region,
+    Tag,
+    Type,
     Value,
     operands,
     regions,
@@ -27,9 +33,8 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.ops import Op, own
 from autobatch.ir.rewrite import Fresh, with_regions
-from autobatch.ir.types import BOOL, BuiltObject, List, Ref, Tag, Type
 from autobatch.passes.analysis.structure import StructureFacts
-from autobatch.passes.control.read_checks import ReadChecks
+from autobatch.passes.control.status import ReadChecks
 from autobatch.source import Span
 
 CURE = (

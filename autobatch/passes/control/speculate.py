@@ -24,14 +24,17 @@ from jax import lax
 
 from autobatch.data.schema import Schema
 from autobatch.ir import jax_compat
-from autobatch.ir.blocks import STATUS, Site
 from autobatch.ir.core import (
+    BOOL,
+    INT,
     Apply,
+    Array,
     Call,
     For,
     Function,
     If,
     Instruction,
+    List,
     Literal,
     Map,
     Module,
@@ -43,12 +46,11 @@ from autobatch.ir.core import (
     regions,
     walk,
 )
+from autobatch.ir.leaf import STATUS, Site
 from autobatch.ir.ops import OF_CONTROL, Op, own
 from autobatch.ir.rewrite import Fresh, copy_region, free_values, region_values, substitute, with_regions
-from autobatch.ir.types import BOOL, INT, Array, List
-from autobatch.passes.control.blocks import words
-from autobatch.passes.control.read_checks import ReadChecks
-from autobatch.passes.control.status import FINE, Statuses
+from autobatch.passes.control.stack import words
+from autobatch.passes.control.status import FINE, ReadChecks, Statuses
 from autobatch.passes.simplify.inline import call_graph
 from autobatch.source import Span
 

@@ -15,16 +15,19 @@ from typing import assert_never
 from autobatch.data.schema import Schema, field_column
 from autobatch.data.spec import RegionSpec, TableSpec
 from autobatch.ir.core import (
+    INT,
     Apply,
     Call,
     For,
     Function,
     If,
     Instruction,
+    List,
     Literal,
     Map,
     Module,
     Operand,
+    Ref,
     Region,
     Value,
     While,
@@ -32,7 +35,6 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.ops import about
 from autobatch.ir.system import Space, Variable
-from autobatch.ir.types import INT, List, Ref
 from autobatch.passes.analysis.structure import StructureFacts, is_load
 
 LISTS = ("pack_list", "flatten")

@@ -23,15 +23,19 @@ from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.capacity import NO_ROOM, out_of_room
 from autobatch.ir.core import (
+    INT,
     Apply,
+    Array,
     For,
     If,
     Instruction,
+    List,
     Literal,
     Map,
     Module,
     Operand,
     Region,
+    Type,
     Value,
     operands,
     regions,
@@ -39,9 +43,8 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.ops import OWN, Op, own
 from autobatch.ir.rewrite import ConstantPool, Fresh, with_regions
-from autobatch.ir.types import INT, Array, List, Type
 from autobatch.passes.analysis.fallible import is_there
-from autobatch.passes.control.comprehensions import EMPTY
+from autobatch.passes.control.uniform_loops import EMPTY
 from autobatch.passes.memory.made_lists import SMALL, Update, is_item, reads_at
 from autobatch.source import NOWHERE
 

@@ -7,7 +7,8 @@
 
 Where structure decides, lists stay what they are, and the host lays them out. What is left here is arithmetic, for
 masks and machine code like any other, and for derivatives. How much room there is, is an option; an example that needs
-more fails with a `MemoryError`, upon which a call outside `jax.jit` is run again with more (`autobatch/call/room.py`).
+more fails with a `MemoryError`, upon which a call outside `jax.jit` is run again with more
+(`autobatch/call/prepared.py`).
 
 Other lists that are read where only the device knows the place are copied into such memory where they are made. A
 comprehension is a loop, or all of its turns at once where it is a few operations (`arena_memory.py`).
@@ -26,12 +27,16 @@ import networkx as nx
 from autobatch.data.schema import Schema
 from autobatch.errors import UnsupportedError
 from autobatch.ir.core import (
+    BOOL,
+    INT,
     Apply,
+    Array,
     Call,
     For,
     Function,
     If,
     Instruction,
+    List,
     Literal,
     Map,
     Module,
@@ -53,10 +58,8 @@ from autobatch.ir.rewrite import (
     with_operands,
     with_regions,
 )
-from autobatch.ir.types import BOOL, INT, Array, List
-from autobatch.passes.analysis.device import deciding
-from autobatch.passes.analysis.fallible import fallible_reads
-from autobatch.passes.control.comprehensions import as_loop
+from autobatch.passes.analysis.fallible import deciding, fallible_reads
+from autobatch.passes.control.uniform_loops import as_loop
 from autobatch.passes.memory import arena_memory as lists
 from autobatch.passes.memory.arena_memory import (
     ArenaMemory,

@@ -36,7 +36,7 @@ from autobatch.ir.core import (
 from autobatch.ir.ops import OWN
 from autobatch.ir.rewrite import Fresh, copy_region, substitute, with_operands, with_regions
 from autobatch.passes.analysis.fallible import fallible_reads
-from autobatch.passes.control.comprehensions import as_loop
+from autobatch.passes.control.uniform_loops import as_loop
 
 SMALL = 16
 """Operations of a turn up to which it is computed again wherever it is read."""

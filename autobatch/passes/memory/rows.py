@@ -25,32 +25,41 @@ from typing import Any, NamedTuple, assert_never
 
 import jax
 
-from autobatch.data.returned import element_type
+from autobatch.data.columns import BEGINS, LETTERS, OFFSETS, VALUES, Step, name_of
 from autobatch.data.schema import ColumnInput, Schema, WordInput, field_column
-from autobatch.data.word_tables import BEGINS, LETTERS, OFFSETS, VALUES, Step, name_of
+from autobatch.data.spec import element_type
 from autobatch.errors import UnsupportedError
 from autobatch.ir.core import (
+    BOOL,
+    INT,
+    ROWS,
+    STR,
     Apply,
+    Array,
+    BuiltObject,
     Call,
     For,
     Function,
     If,
     Instruction,
+    List,
     Literal,
     Map,
     Module,
     Operand,
+    Ref,
     Region,
+    Tag,
+    Type,
     Value,
     While,
     walk,
 )
 from autobatch.ir.ops import OWN, Op, own
 from autobatch.ir.rewrite import Fresh, region_values
-from autobatch.ir.types import BOOL, INT, ROWS, STR, Array, BuiltObject, List, Ref, Tag, Type
 from autobatch.passes.analysis.fallible import fallible_reads
-from autobatch.passes.control.indices import UNKNOWN
-from autobatch.passes.control.read_checks import ReadChecks
+from autobatch.passes.control.overflows import UNKNOWN
+from autobatch.passes.control.status import ReadChecks
 
 CURE = "use backend='xla', which knows structure before it computes"
 
@@ -374,7 +383,7 @@ class Lowering:
         self.env[apply.results[0]] = self.read(apply.operands[0])
 
     def text(self, text: Apply) -> None:
-        """A function of a string of the examples, as a column of the vocabulary (`data/word_tables.py`); its length,
+        """A function of a string of the examples, as a column of the vocabulary (`data/columns.py`); its length,
         and the code points of its characters (`spelling.py`)."""
         (word, *rest), result, name, args = text.operands, text.results[0], text.op["function"], text.op["args"]
         if name == "ord" and word in self.letters:

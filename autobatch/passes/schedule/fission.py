@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import networkx as nx
 
-from autobatch.ir.elementwise import ELEMENTWISE
+from autobatch.ir.core import ELEMENTWISE
 from autobatch.ir.masked import holds_loop, is_masked
 from autobatch.ir.system import (
     Collect,

@@ -15,8 +15,8 @@ from dataclasses import replace
 
 import networkx as nx
 
-from autobatch.ir.blocks import Block, BlockProgram, Branch, Enter, Move, Return
 from autobatch.ir.core import Apply, Operand, Value
+from autobatch.ir.leaf import Block, BlockProgram, Branch, Enter, Move, Return
 from autobatch.passes.analysis.liveness import live_before, live_behind
 
 

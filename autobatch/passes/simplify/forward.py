@@ -29,8 +29,7 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.ops import OWN
 from autobatch.ir.rewrite import Fresh, copy_region, substitute, with_masked, with_regions
-from autobatch.passes.simplify.constants import known
-from autobatch.passes.simplify.cse import key_of
+from autobatch.passes.simplify.cse import key_of, known_constant
 
 WITH_REGIONS = ("masked", "blocks", "gradient_of")
 """Operations whose parameters are programs: they are not compared."""
@@ -87,7 +86,7 @@ class _Forward:
         return copy_region(replace(region, args=()), given, self.fresh)
 
     def apply(self, i: Apply, body: list[Instruction], own: list[Hashable]) -> None:
-        if (constant := known(i)) is not None:
+        if (constant := known_constant(i)) is not None:
             self.env[i.results[0]] = constant
             return
         key = None if i.op.name in WITH_REGIONS else key_of(i)

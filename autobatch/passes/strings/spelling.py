@@ -22,16 +22,37 @@ import networkx as nx
 
 from autobatch.errors import UnsupportedError
 from autobatch.ir import texts
-from autobatch.ir.by_floats import decided_by_floats
-from autobatch.ir.core import Apply, For, If, Instruction, Literal, Map, Module, Operand, Region, Value, While, walk
+from autobatch.ir.core import (
+    BOOL,
+    INT,
+    STR,
+    Apply,
+    Array,
+    For,
+    If,
+    Instruction,
+    List,
+    Literal,
+    Map,
+    Module,
+    Operand,
+    Region,
+    Tag,
+    Type,
+    Value,
+    While,
+    operands,
+    regions,
+    walk,
+)
+from autobatch.ir.masked import decided_by_floats
 from autobatch.ir.ops import Op, own
-from autobatch.ir.rewrite import ConstantPool, Fresh, region_values
-from autobatch.ir.types import BOOL, INT, STR, Array, List, Tag, Type
+from autobatch.ir.rewrite import ConstantPool, Fresh, region_values, with_regions
 from autobatch.passes.analysis.single_characters import all_single
-from autobatch.passes.control.blocks import words
+from autobatch.passes.control.stack import words
 from autobatch.passes.memory.arenas import Device
 from autobatch.passes.simplify.inline import recursive_functions
-from autobatch.passes.strings import characters, spelt, spelt_cases
+from autobatch.passes.strings import spelt
 from autobatch.passes.strings.words import Rewriter, decided_words, is_word, jax_op
 from autobatch.source import Span
 
@@ -281,7 +302,7 @@ def _is_of_characters(i: Apply, words: frozenset[Value], single: frozenset[Value
         return True
     if name == "__contains__":
         return isinstance(given[0], str) and is_single(given[1])
-    return name in characters.KNOWN and all(map(is_single, given))
+    return name in spelt.KNOWN and all(map(is_single, given))
 
 
 class _Speller(Rewriter):
@@ -455,8 +476,8 @@ class _Speller(Rewriter):
         name, whole = i.op["function"], given[0]
         if name == "__contains__" and isinstance(whole, str) and self.is_single(given[1]):
             self.contained(i, whole, self.only_letter(given[1]))
-        elif name in characters.KNOWN and all(map(self.is_single, given)):
-            self.known(i, characters.KNOWN[name], list(map(self.only_letter, given)))
+        elif name in spelt.KNOWN and all(map(self.is_single, given)):
+            self.known(i, spelt.KNOWN[name], list(map(self.only_letter, given)))
         else:
             return False
         return True
@@ -478,7 +499,7 @@ class _Speller(Rewriter):
 
     def of_table(self, i: Apply) -> bool:
         """A function of one string of the examples, and of constants: a column, or a table of words, of the vocabulary
-        (`data/word_tables.py`)."""
+        (`data/columns.py`)."""
         name, result, word = i.op["function"], i.results[0], self.in_tables.get(i.operands[0], i.operands[0])
         is_part = name.endswith("_item")
         if word in self.found or not isinstance(word.type, Tag) or word in self.constants_of:
@@ -511,7 +532,7 @@ class _Speller(Rewriter):
         if name == "int":
             message = "an int does not fit into the integers of the device; jax_enable_x64 makes them wider"
             self.check(self.asked_of("is_narrow", given[:1]), "OverflowError", message)
-        if name in spelt_cases.LOWERING:
+        if name in spelt.LOWERING:
             (fine,) = self.traced(jnp.logical_not, (self.asked_of("__contains__", [given[0], "\u03a3"]),))
             self.check(
                 fine, "NotImplementedError", f"{name}() of a capital sigma, where computed numbers decide strings"
@@ -626,3 +647,57 @@ def _is_place(k: Any, n: Any) -> Any:
 
 def _is_code(k: Any) -> Any:
     return jnp.asarray((k >= 0) & (k < texts.BEHIND), bool)
+
+
+# ---- texts in front
+#
+# Functions of strings that are the same in every turn of a loop stand in front of it.
+#
+#     while ...:                                %2 = text['lower'](%1)
+#       %2 = text['lower'](%1)            ->    while ...:
+#       %3 = text['split_item'](%2, %k)           %3 = text['split_item'](%2, %k)
+#
+# The host computes them, which sees nothing of loops that computed numbers end. Only those that have a result for all
+# strings: a row that comes to no turn computes them for nothing.
+
+
+def texts_in_front(module: Module) -> Module:
+    """The module in which such functions of the entry stand in front of its loops."""
+    entry = module.functions[0]
+    if not any(_never_fails(i) for i in walk(entry.region)):
+        return module
+    return replace(module, functions=(replace(entry, region=_region(entry.region)), *module.functions[1:]))
+
+
+def _region(region: Region) -> Region:
+    body = list[Instruction]()
+    for i in region.body:
+        inner = with_regions(i, _region)
+        if isinstance(inner, For | While | Map):
+            front, inner = _taken_out(inner)
+            body += front
+        body.append(inner)
+    return replace(region, body=tuple(body))
+
+
+def _taken_out(loop: Instruction) -> tuple[list[Instruction], Instruction]:
+    inside: set[Value] = {x for r in regions(loop) for x in region_values(r)}
+    front = list[Instruction]()
+
+    def clean(region: Region) -> Region:
+        body = list[Instruction]()
+        for i in region.body:
+            if _never_fails(i) and inside.isdisjoint(operands(i)):
+                front.append(i)
+                inside.difference_update(i.results)
+            else:
+                body.append(with_regions(i, clean) if isinstance(i, If) else i)
+        return replace(region, body=tuple(body))
+
+    return front, with_regions(loop, clean)
+
+
+def _never_fails(i: Instruction) -> bool:
+    if not isinstance(i, Apply) or i.op.is_jax or i.op.name != "text":
+        return False
+    return not texts.may_fail(i.op["function"], i.op["args"], [isinstance(x.type, Array) for x in i.operands])

@@ -5,7 +5,7 @@
     %6 = put(%keys, %n, %4)                             %5 = eq(%4, word(%2)); %6 = put(%keys, %n, %4)
 
 What the host knows stays what it is; where it meets what only the device knows, it is handed over as a number. That of
-a character is its code point, so what is asked of characters is arithmetic (`characters.py`). A string of the examples
+a character is its code point, so what is asked of characters is arithmetic (`spelt.py`). A string of the examples
 that is read at a computed place is a list of such numbers. What looks into longer strings, or makes them, is refused.
 """
 
@@ -22,17 +22,24 @@ import jax.numpy as jnp
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat, texts
 from autobatch.ir.core import (
+    BOOL,
+    INT,
+    STR,
     Apply,
+    Array,
     Call,
     For,
     Function,
     If,
     Instruction,
+    List,
     Literal,
     Map,
     Module,
     Operand,
     Region,
+    Tag,
+    Type,
     Value,
     While,
     operands,
@@ -41,15 +48,14 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.ops import Op, own
 from autobatch.ir.rewrite import ConstantPool, Fresh, free_values, region_values, with_operands, with_regions
-from autobatch.ir.types import BOOL, INT, STR, Array, List, Tag, Type
-from autobatch.passes.analysis.device import deciding
+from autobatch.passes.analysis.fallible import deciding
 from autobatch.passes.analysis.single_characters import all_single
-from autobatch.passes.control.blocks import words
-from autobatch.passes.control.indices import UNKNOWN
+from autobatch.passes.control.overflows import UNKNOWN
+from autobatch.passes.control.stack import words
 from autobatch.passes.memory.arenas import Device, decided_by_device, lists_of_numbers
 from autobatch.passes.memory.chosen_rows import handing_on
 from autobatch.passes.simplify.inline import recursive_functions
-from autobatch.passes.strings import characters
+from autobatch.passes.strings import spelt
 from autobatch.source import NOWHERE
 
 # ---- handed words
@@ -479,8 +485,8 @@ class Rewriter:
             self.named(i, code)
         elif name == "__contains__" and isinstance(whole, str) and self.is_single(others[0][0]):
             self.contained(i, whole, others[0][1])
-        elif name in characters.KNOWN and all(self.is_single(x) for x, _ in given):
-            self.known(i, characters.KNOWN[name], [Literal(ord(x), INT) if isinstance(x, str) else c for x, c in given])
+        elif name in spelt.KNOWN and all(self.is_single(x) for x, _ in given):
+            self.known(i, spelt.KNOWN[name], [Literal(ord(x), INT) if isinstance(x, str) else c for x, c in given])
         else:
             raise self.refused(_looked_into(name))
 
@@ -493,7 +499,7 @@ class Rewriter:
         codes = tuple(map(ord, whole))
         self.become(i, lambda c: jnp.any(jnp.stack([c == k for k in codes])), (code,))
 
-    def known(self, i: Apply, known: characters.KnownFunction, xs: Sequence[Operand]) -> None:
+    def known(self, i: Apply, known: spelt.KnownFunction, xs: Sequence[Operand]) -> None:
         if known.check is not None:
             (fine,) = self.traced(known.check, xs)
             self.check(fine, "ValueError", known.message)

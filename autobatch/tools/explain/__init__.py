@@ -25,7 +25,7 @@ from autobatch.call.prepared import Prepared
 from autobatch.call.specialise import SpecialisedProgram
 from autobatch.compiler import choice
 from autobatch.data.columns import Ints
-from autobatch.data.shapes import group_title
+from autobatch.data.ragged import group_title
 from autobatch.errors import BatchError, SourceError
 from autobatch.tools.explain.collect import INTEGERS, of_call, of_machine_code, of_refusal
 from autobatch.tools.explain.facts import BackendFacts, CallFactsShown, plain

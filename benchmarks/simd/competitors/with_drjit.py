@@ -1,5 +1,5 @@
 """The programs of benchmarks/simd/programs for Dr.Jit: arrays of all examples, loops and branches by `@dr.syntax`,
-machine code by its LLVM back end. Arguments are as in kernels.c, but for the number of examples; `outside.py` says how
+machine code by its LLVM back end. Arguments are as in kernels.c, but for the number of examples; `text.py` says how
 it is asked. Dr.Jit traces functions and has no recursion, so there are no expressions, and rays of `occlusion` are
 reflected in a loop. `NAME.gradient` is the derivative of the sum of the results, by `dr.backward`. The library of LLVM
 is that of the variable DRJIT_LIBLLVM_PATH, else the system's.

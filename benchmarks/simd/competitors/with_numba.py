@@ -1,5 +1,5 @@
 """The programs of benchmarks/simd/programs for numba: loops over examples by `njit`, one thread. Arguments are as in
-kernels.c, but for the number of examples; `outside.py` says how it is asked.
+kernels.c, but for the number of examples; `text.py` says how it is asked.
 """
 
 from math import cos, exp, log, sin, sqrt

@@ -1,5 +1,5 @@
 """The programs of benchmarks/simd/programs for NVIDIA Warp on the processor: a kernel is launched for each example,
-by one thread. Arguments are as in kernels.c, but for the number of examples; `outside.py` says how it is asked. Warp
+by one thread. Arguments are as in kernels.c, but for the number of examples; `text.py` says how it is asked. Warp
 has no recursion, so there are no expressions, and rays of `occlusion` are reflected in a loop. `NAME.gradient` is the
 derivative of the sum of the results, by `wp.Tape`.
 """

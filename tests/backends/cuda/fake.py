@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from autobatch.backends.cuda import device, driver, gradient, kernel, packing, program, ptx, sums
+from autobatch.backends.cuda import device, kernel, program
 from autobatch.backends.llvm import machine_code
 
 SOURCE = Path(__file__).with_name("fake_driver.c")
@@ -37,7 +37,7 @@ def written_for_both(write: Any) -> Any:
     return both
 
 
-def assembled_and_noted(text: str, of: ptx.Architecture) -> str:
+def assembled_and_noted(text: str, of: device.Architecture) -> str:
     found = f"// {of.name}\n{text}"  # what LLVM makes of it is not looked at here
     _written[found] = text
     return found
@@ -90,7 +90,7 @@ class Fake:
     def machine(self, version: int = 12080, capability: tuple[int, int] = (9, 0), devices: int = 1, pools: int = 1):
         self.made.fake_machine(version, *capability, devices, pools)
         device.device.cache_clear()
-        driver.driver.cache_clear()
+        device.driver.cache_clear()
 
     def limit(self, count: int) -> None:
         """Bytes of memory that there are from now on, beside those that are in use."""
@@ -121,16 +121,16 @@ class Fake:
 def installed(made: Any, patch: pytest.MonkeyPatch):
     """The driver of this machine is the fake one."""
     made.fake_reset()
-    patch.setattr(driver, "LIBRARIES", (made.path,))
+    patch.setattr(device, "LIBRARIES", (made.path,))
     patch.setattr(program, "write", written_for_both(kernel.write))
-    patch.setattr(program, "write_gradient", written_for_both(gradient.write_gradient))
-    patch.setattr(ptx, "kept", assembled_and_noted)
-    for module in (sums, packing):
-        _hosts[module.text()] = module.text(kernel.HOST)
+    patch.setattr(program, "write_gradient", written_for_both(kernel.write_gradient))
+    patch.setattr(device, "kept", assembled_and_noted)
+    for text in (kernel.sums_text, kernel.packing_text):
+        _hosts[text()] = text(kernel.HOST)
     device.device.cache_clear()
-    driver.driver.cache_clear()
+    device.driver.cache_clear()
     try:
         yield Fake(made)
     finally:
         device.device.cache_clear()
-        driver.driver.cache_clear()
+        device.driver.cache_clear()

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.backends.cuda import arrays, dlpack
+from autobatch.backends.cuda import arrays
 from autobatch.backends.cuda.arrays import DeviceArray
-from autobatch.backends.cuda.device import LEGACY, current_device
-from autobatch.backends.cuda.driver import Place
-from autobatch.call import native, on_gpu
+from autobatch.backends.cuda.device import LEGACY, Place, current_device
+from autobatch.call import native
 from tests.backends.whole.programs import chase, horner, mandel, newton, parameters
 
 X = np.linspace(-2, 1, 40).astype(np.float32)
@@ -107,7 +106,7 @@ class TestIn:
 
     def test_where_jax_computes_on_what_is_no_gpu_of_ours(self, monkeypatch, wanted):
         monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-        monkeypatch.setattr(on_gpu, "is_there", lambda: False)
+        monkeypatch.setattr(native, "is_there", lambda: False)
         np.testing.assert_array_equal(ab.batched(mandel)(X, X), wanted)
 
     def test_beside_arrays_of_the_host(self, gpu, wanted):
@@ -135,10 +134,10 @@ class TestIn:
     def test_that_are_not_contiguous(self, gpu, wanted):
         x, f = there(np.repeat(X, 3).reshape(-1, 3)), ab.batched(mandel, backend="cuda")
         v = x.view
-        column = DeviceArray(dlpack.View(v.place + 4, 0, (40,), (12,), v.dtype, v.owner), LEGACY)
+        column = DeviceArray(arrays.View(v.place + 4, 0, (40,), (12,), v.dtype, v.owner), LEGACY)
         assert not column.is_contiguous
         np.testing.assert_array_equal(np.asarray(f(column, X)), wanted)
-        backwards = DeviceArray(dlpack.View(v.place + 12 * 39, 0, (40,), (-12,), v.dtype, v.owner), LEGACY)
+        backwards = DeviceArray(arrays.View(v.place + 12 * 39, 0, (40,), (-12,), v.dtype, v.owner), LEGACY)
         np.testing.assert_array_equal(np.asarray(f(backwards, X[::-1].copy())), wanted[::-1])
 
     def test_on_another_axis(self, gpu):
@@ -152,7 +151,7 @@ class TestIn:
         room = np.zeros(4 * len(X) + 1, np.uint8)
         room[1:] = X.view(np.uint8)
         v = there(room).view
-        x = DeviceArray(dlpack.View(v.place + 1, 0, X.shape, (4,), np.dtype("float32"), v.owner), LEGACY)
+        x = DeviceArray(arrays.View(v.place + 1, 0, X.shape, (4,), np.dtype("float32"), v.owner), LEGACY)
         assert not x.is_aligned
         np.testing.assert_array_equal(np.asarray(ab.batched(mandel, backend="cuda")(x, X)), wanted)
 
@@ -192,8 +191,8 @@ class TestIn:
 class TestOut:
     def test_by_dlpack(self, gpu, wanted):
         found = ab.batched(mandel, backend="cuda")(there(X), there(X))
-        assert found.__dlpack_device__() == (dlpack.CUDA, 0)
-        view = dlpack.taken(found.__dlpack__(stream=LEGACY))
+        assert found.__dlpack_device__() == (arrays.CUDA, 0)
+        view = arrays.taken(found.__dlpack__(stream=LEGACY))
         assert (view.place, view.shape, view.dtype) == (found.view.place, (40,), np.dtype("int32"))
         del found
         gc.collect()
@@ -201,11 +200,11 @@ class TestOut:
 
     def test_a_capsule_that_nobody_takes_keeps_nothing(self, gpu):
         found = there(X)
-        before = len(dlpack._handed)
+        before = len(arrays._handed)
         capsule = found.__dlpack__()
-        assert len(dlpack._handed) == before + 1
+        assert len(arrays._handed) == before + 1
         del capsule
-        assert len(dlpack._handed) == before
+        assert len(arrays._handed) == before
 
     def test_memory_that_was_handed_out_is_freed_behind_all_work(self, gpu):
         """Others may use it in the order of streams that we do not know."""
@@ -231,7 +230,7 @@ class TestOut:
     )
     def test_every_dtype(self, gpu, dtype):
         x = there(np.arange(6).astype(jnp.dtype(dtype)))
-        view = dlpack.taken(x.__dlpack__())
+        view = arrays.taken(x.__dlpack__())
         assert view.dtype == jnp.dtype(dtype)
         np.testing.assert_array_equal(np.asarray(DeviceArray(view, LEGACY)), np.asarray(x))
 

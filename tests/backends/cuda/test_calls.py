@@ -9,7 +9,7 @@ import pytest
 from hypothesis import Phase, given, reject, settings
 
 import autobatch as ab
-from autobatch.backends.cuda import running, sums
+from autobatch.backends.cuda import kernel, program
 from autobatch.testing import NotEquivalent, assert_same, check_equivalence
 from tests.backends.cuda import fake
 from tests.backends.whole import drawn, test_whole
@@ -102,7 +102,7 @@ class TestFailures:
 
 class TestStacks:
     def test_a_launch_whose_stacks_are_full_is_run_again(self, gpu, monkeypatch):
-        monkeypatch.setattr(running, "ROOM", 64)
+        monkeypatch.setattr(program, "ROOM", 64)
         f = ab.batched(fib, backend="cuda")
         n = np.arange(40, dtype=np.int32) % 14
         wanted = ab.batched(fib, backend="llvm")(n)
@@ -225,7 +225,7 @@ class TestDerivatives:
 
 
 def test_sums_have_the_order_of_the_processor():
-    assert sums.parts_of(256) == 16 and sums.parts_of(257) == 1
+    assert kernel.parts_of(256) == 16 and kernel.parts_of(257) == 1
 
 
 @settings(max_examples=2, deadline=None, phases=(Phase.explicit, Phase.generate))

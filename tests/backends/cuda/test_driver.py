@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.backends.cuda import device, driver
-from autobatch.backends.cuda.ptx import SM80, SM90, SM100, architecture, newest_for
+from autobatch.backends.cuda import device
+from autobatch.backends.cuda.device import SM80, SM90, SM100, architecture, newest_for
 
 X = np.ones(3, np.float32)
 
@@ -17,12 +17,12 @@ def f():
 
 @pytest.fixture
 def no_driver(monkeypatch):
-    monkeypatch.setattr(driver, "LIBRARIES", ("libcuda-that-is-not-there.so.1",))
+    monkeypatch.setattr(device, "LIBRARIES", ("libcuda-that-is-not-there.so.1",))
     device.device.cache_clear()
-    driver.driver.cache_clear()
+    device.driver.cache_clear()
     yield
     device.device.cache_clear()
-    driver.driver.cache_clear()
+    device.driver.cache_clear()
 
 
 def test_no_driver(no_driver, f):
@@ -119,14 +119,14 @@ def test_memory_without_pools(gpu, f):
 
 def test_the_context_of_the_caller_is_as_it_was(gpu, f):
     f(X)
-    made = driver.driver()
-    assert made.status("cuCtxPopCurrent_v2", driver.Handle()) == 201, "none is left"
+    made = device.driver()
+    assert made.status("cuCtxPopCurrent_v2", device.Handle()) == 201, "none is left"
 
 
 def test_a_library_that_is_no_driver(monkeypatch, f):
-    monkeypatch.setattr(driver, "LIBRARIES", ("libm.so.6",))
-    driver.driver.cache_clear()
+    monkeypatch.setattr(device, "LIBRARIES", ("libm.so.6",))
+    device.driver.cache_clear()
     device.device.cache_clear()
     with pytest.raises(ab.DeviceError, match=r"libm.so.6 has no function cuInit"):
         f(X)
-    driver.driver.cache_clear()
+    device.driver.cache_clear()

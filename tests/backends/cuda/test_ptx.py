@@ -8,7 +8,7 @@ import jax
 import pytest
 
 import autobatch as ab
-from autobatch.backends.cuda import gradient, kernel, packing, ptx, sums
+from autobatch.backends.cuda import device, kernel
 from autobatch.backends.llvm.lanes.ops import LeafOperations, shape_of
 from autobatch.backends.llvm.lanes.program import CodeOperand, CodeSignature, Result
 from autobatch.backends.llvm.machine_code import RefusedError
@@ -50,8 +50,8 @@ def assemble(text, of, folder):
 
 
 def check(text, folder, most=128):
-    for of in ptx.ARCHITECTURES:
-        made = ptx.assembled(text, of)
+    for of in device.ARCHITECTURES:
+        made = device.assembled(text, of)
         assert f".target {of.name}" in made and f".version {of.version}" in made
         assert not FUSED.findall(made) and not ROUGH.findall(made), "each operation rounds as on the processor"
         registers, spills = assemble(made, of, folder)
@@ -86,9 +86,9 @@ class TestAssembled:
         native = lowered(function, (None, *(0 for _ in batch)), (parameters(), *batch))
         args = native.whole.region.args
         wrt = [k for k, x in enumerate(args) if x.type.dtype == "float32"]
-        check(gradient.write_gradient(native.whole, native.sites, 0, wrt).text, tmp_path)
+        check(kernel.write_gradient(native.whole, native.sites, 0, wrt).text, tmp_path)
 
-    @pytest.mark.parametrize("text", [sums.text(), packing.text()], ids=["sums", "packing"])
+    @pytest.mark.parametrize("text", [kernel.sums_text(), kernel.packing_text()], ids=["sums", "packing"])
     def test_kernels_beside_them(self, text, tmp_path):
         check(text, tmp_path)
 
@@ -130,8 +130,8 @@ def test_every_operation(name, tmp_path):
     wide, make = test_ops.GROUPS[name]
     with jax.enable_x64(wide):
         made = [of_operation(function, [x[0] for x in rows]) for function, rows in make().values()]
-    text = ptx.assembled(together(made), ptx.SM90)
-    registers, _ = assemble(text, ptx.SM90, tmp_path)
+    text = device.assembled(together(made), device.SM90)
+    registers, _ = assemble(text, device.SM90, tmp_path)
     assert len(registers) == len(made)
     assert not FUSED.findall(text) and not ROUGH.findall(text)
 

@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 
 from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.ffi import HANDLER
 from autobatch.backends.llvm.lanes.ops import LeafOperations, shape_of
 from autobatch.backends.llvm.lanes.program import CodeOperand, CodeSignature, Result, program
-from autobatch.backends.llvm.link import link
-from autobatch.backends.llvm.machine_code import RefusedError
-from autobatch.backends.llvm.outside import library
+from autobatch.backends.llvm.machine_code import HANDLER, RefusedError, link
+from autobatch.backends.llvm.text import library
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Literal, Value
 from autobatch.source import NOWHERE

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.backends.llvm.lanes import reverse, stacks
+from autobatch.backends.llvm.lanes import blocks, reverse
 from autobatch.backends.llvm.lanes.tape import versions_of
 from autobatch.backends.llvm.whole import code
 from tests.backends.whole.in_place import SIZE, of_stores
@@ -153,7 +153,7 @@ def test_what_is_no_chain_of_versions(function, chained, monkeypatch):
 
 
 def test_no_memory_left(monkeypatch):
-    monkeypatch.setattr(stacks, "FIRST", 1 << 50)
+    monkeypatch.setattr(blocks, "FIRST", 1 << 50)
     a, b = np.ones((2, 3, 9), np.float32)
     with pytest.raises(MemoryError):
         gradients(table, a, b)

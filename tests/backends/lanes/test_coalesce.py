@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from autobatch.ir import leaf
-from autobatch.ir.blocks import problems
-from autobatch.ir.run_blocks import run_blocks
+from autobatch.ir.leaf import problems, run_blocks
 from autobatch.passes.simplify.coalesce import coalesced
 from tests.backends.test_stack import operation
 from tests.properties import recursions

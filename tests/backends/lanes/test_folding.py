@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autobatch.backends.llvm.lanes.folding import of_bools, of_integers
-from autobatch.backends.llvm.lanes.writer import LaneValue, LaneWriter
+from autobatch.backends.llvm.lanes.writer import LaneValue, LaneWriter, of_bools, of_integers
 from autobatch.backends.llvm.text import LlvmFunction, broadcast
 
 COMPARED = [f"icmp {p}" for p in ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")]

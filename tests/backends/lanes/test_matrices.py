@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from jax import lax
 
 import autobatch as ab
-from autobatch.backends.llvm.lanes.matrices import LARGEST
+from autobatch.backends.llvm.lanes.special import LARGEST
 from autobatch.errors import UnsupportedError
 from tests.backends.lanes.harness import assert_equal, by_jax, check, many, vector_width
 

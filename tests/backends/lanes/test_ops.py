@@ -8,9 +8,7 @@ from jax import lax, random
 
 import autobatch as ab
 from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.lanes.expand import WRITTEN
-from autobatch.backends.llvm.lanes.inner import INNER
-from autobatch.backends.llvm.lanes.ops import LOWER
+from autobatch.backends.llvm.lanes.ops import INNER, LOWER, WRITTEN
 from autobatch.ir import jax_compat
 from autobatch.options import OptionError
 from tests.backends.lanes import more_cases

@@ -7,14 +7,13 @@ import pytest
 
 from autobatch.backends.llvm import functions as numbers
 from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.link import link
-from autobatch.backends.llvm.machine_code import UnavailableError
+from autobatch.backends.llvm.machine_code import UnavailableError, link
 from autobatch.backends.llvm.text import LlvmFunction, lanes_below
-from autobatch.backends.xla.products import build
+from autobatch.backends.xla.products import kernel
 from autobatch.backends.xla.products.kernel import AVX2, ProductKernel, masked_load
 
 try:
-    KERNELS = list(dict.fromkeys([ProductKernel("float32", build.vectors()), ProductKernel("float32", AVX2)]))
+    KERNELS = list(dict.fromkeys([ProductKernel("float32", kernel.vectors()), ProductKernel("float32", AVX2)]))
 except UnavailableError as error:
     pytest.skip(f"no kernel here: {error}", allow_module_level=True)
 

@@ -8,8 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from autobatch.testing.programs import Program
-from autobatch.testing.statements import StatementWriter
-from autobatch.testing.writing import COUNT, INTEGER, NUMBER, VECTOR, DrawnScope
+from autobatch.testing.writing import COUNT, INTEGER, NUMBER, VECTOR, DrawnScope, StatementWriter
 
 HEADER = """
 import jax.numpy as jnp

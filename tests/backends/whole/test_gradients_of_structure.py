@@ -14,7 +14,7 @@ import pytest
 import autobatch as ab
 from autobatch.backends.llvm.whole.program import WholeProgram
 from autobatch.backends.llvm.whole.running import CHUNK
-from autobatch.testing.numbers import floats
+from autobatch.testing.ways import floats
 
 pytestmark = pytest.mark.cpu
 

@@ -16,8 +16,8 @@ import pytest
 import autobatch as ab
 from autobatch.api import batched as api
 from autobatch.backends.llvm.checked import is_checking
-from autobatch.common import cache_files
-from autobatch.common.cache_files import user_cache_folder
+from autobatch.common import cache
+from autobatch.common.cache import user_cache_folder
 from autobatch.compiler import pass_manager
 from autobatch.compiler.pass_manager import LOWER, Pass
 
@@ -69,7 +69,7 @@ def world(tmp_path, monkeypatch):
     monkeypatch.setattr(api, "enable_compilation_cache", lambda folder: None)
     noted = Pass("lower", lambda *a, lower=LOWER.run: lowered.append(a[0]) or lower(*a))
     monkeypatch.setattr(pass_manager, "LOWER", noted)
-    monkeypatch.setattr(cache_files, "_told", set())
+    monkeypatch.setattr(cache, "_told", set())
     monkeypatch.syspath_prepend(tmp_path)
 
     def call(text=MODULE, arguments=(X, N), **options):
@@ -180,7 +180,7 @@ def test_a_damaged_file_is_made_again(world, damage):
 def test_a_whole_file_with_something_else_is_made_again(world, entry):
     world()
     (path,) = world.folder.iterdir()
-    cache_files.write(path, json.dumps([entry]).encode())
+    cache.write(path, json.dumps([entry]).encode())
     assert world()[0] == 1
     assert world()[0] == 0
 
@@ -202,7 +202,7 @@ def test_on_a_full_disk_everything_works_and_the_log_says_so_once(world, monkeyp
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(cache_files.tempfile, "NamedTemporaryFile", full)
+    monkeypatch.setattr(cache.tempfile, "NamedTemporaryFile", full)
     with caplog.at_level(logging.WARNING, logger="autobatch"):
         assert [world()[0], world()[0]] == [1, 1]
     told = [r.getMessage() for r in caplog.records]
@@ -219,8 +219,8 @@ def test_where_no_folder_can_be_made_everything_works(world, caplog, tmp_path):
 def test_writers_do_not_meet(tmp_path):
     path = tmp_path / "folder" / "file"
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda k: cache_files.write(path, bytes([k]) * 100_000), range(64)))
-        assert len(set(cache_files.read(path))) == 1
+        list(pool.map(lambda k: cache.write(path, bytes([k]) * 100_000), range(64)))
+        assert len(set(cache.read(path))) == 1
     assert [p.name for p in path.parent.iterdir()] == ["file"]
 
 

@@ -14,7 +14,7 @@ from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.checked import is_checking
 from autobatch.backends.llvm.whole import code, running
 from autobatch.call import inspection
-from autobatch.common import cache_files
+from autobatch.common import cache
 from autobatch.testing import NotEquivalent, assert_same, check_equivalence
 from tests.backends.whole import drawn
 from tests.backends.whole.programs import cases, chase, looked_up, mandel, newton, parameters, rooted, sort3
@@ -451,7 +451,7 @@ class TestFilesOfCode:
         def full(*args, **kwargs):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(cache_files.tempfile, "NamedTemporaryFile", full)
+        monkeypatch.setattr(cache.tempfile, "NamedTemporaryFile", full)
         self.call()
         assert not list(folder.glob("*"))
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.planning.activations import Inspection
-from autobatch.planning.foreseen import CALLS
+from autobatch.planning.activations import CALLS, Inspection
 from tests.call.tracing.programs import chart, memo
 from tests.call.tracing.test_programs import agree, shared
 

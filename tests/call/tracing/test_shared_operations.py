@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.call.tracing.log import MOST
+from autobatch.call.tracing.log import MOST_SMALL as MOST
 
 pytestmark = pytest.mark.usefixtures("quiet")
 

@@ -14,12 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autobatch.call.tracing import slots
-from autobatch.call.tracing.intercepted import noted
 from autobatch.call.tracing.log import ExampleNumber, Kinds, SharedMarker, TooLongError
-from autobatch.call.tracing.outline import user_code
-from autobatch.call.tracing.recording import Recording
-from autobatch.call.tracing.symbols import Symbol
-from autobatch.call.tracing.templates import type_of
+from autobatch.call.tracing.structure import user_code
+from autobatch.call.tracing.symbols import Recording, Symbol
+from autobatch.call.tracing.templates import noted, type_of
 
 pytestmark = pytest.mark.skipif(slots.machine() is None, reason="there is no machine code here")
 

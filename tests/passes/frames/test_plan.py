@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import autobatch as ab
 from autobatch.passes.schedule.costs import window_costs, work_of
 from autobatch.planning import numbering
-from autobatch.planning.equal_rows import longest_paths
-from autobatch.planning.size_classes import cover, of_word, windows
+from autobatch.planning.numbering import longest_paths
+from autobatch.planning.plan import cover, of_word, windows
 from tests.passes.frames.programs import child_sum, parameters, prepared, random_many, random_tree, tree_lstm
 from tests.properties import functions
 from tests.properties import strategies as draws

@@ -2,15 +2,105 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from autobatch.backends.llvm.lanes.floats import FLOATS, whole_power
-from autobatch.backends.llvm.lanes.folding import whole
-from autobatch.backends.llvm.lanes.halves import narrowed, widened
-from autobatch.backends.llvm.lanes.writer import HALVES, LaneValue, LaneWriter
+from autobatch.backends.llvm.lanes.tensors import Element, Indices, Shapes, Tensor, of_index
+from autobatch.backends.llvm.lanes.writer import (
+    BYTES,
+    ELEMENTS,
+    FLOATS,
+    HALVES,
+    LaneValue,
+    LaneWriter,
+    whole,
+    whole_power,
+)
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir import jax_compat
 from autobatch.ir.ops import Op
+
+# ---- halves
+#
+# Floats of 16 bits: in registers and in memory they are their bits, arithmetic is that of float32.
+#
+#     add(a: bfloat16, b: bfloat16)   ->   narrowed(add(widened(a), widened(b)))
+#
+# The conversions are written with integers, so they are the same on a processor that has instructions for them and on
+# one that has none, to the last bit.
+
+
+Rule = Callable[[LaneWriter, Op, Sequence[Tensor], Shapes], list[Tensor]]
+
+
+def widened(w: LaneWriter, x: LaneValue) -> LaneValue:
+    """A float of 16 bits as the float32 that it is."""
+    bits = w.cast("zext", x, "uint32")
+    if x.dtype == "bfloat16":
+        return w.cast("bitcast", _with(w, "shl", bits, 16), "float32")
+    size = _with(w, "shl", _with(w, "and", bits, 0x7FFF), 13)
+    # the exponent is less by 112 than float32 has it; a product with a power of two does subnormal numbers as well
+    found = w.instruction("fmul", w.cast("bitcast", size, "float32"), w.constant(2.0**112, "float32"))
+    endless = w.instruction("icmp uge", size, w.constant(0x0F800000, "uint32"), "bool")
+    special = w.cast("bitcast", _with(w, "or", size, 0x7F800000), "float32")
+    found = w.select(endless, special, found)
+    sign = _with(w, "shl", _with(w, "and", bits, 0x8000), 16)
+    return w.cast("bitcast", w.instruction("or", w.cast("bitcast", found, "uint32"), sign), "float32")
+
+
+def narrowed(w: LaneWriter, x: LaneValue, dtype: str) -> LaneValue:
+    """A float32 as the nearest float of 16 bits, of two the one whose last bit is 0."""
+    bits = w.cast("bitcast", x, "uint32")
+    size, sign = _with(w, "and", bits, 0x7FFFFFFF), _with(w, "lshr", _with(w, "and", bits, 0x80000000), 16)
+    nan = w.instruction("icmp ugt", size, w.constant(0x7F800000, "uint32"), "bool")
+    if dtype == "bfloat16":
+        found, quiet = _rounded(w, size, 16), 0x7FC0
+    else:
+        shifted = w.instruction("sub", size, w.constant(112 << 23, "uint32"))
+        found, quiet = _rounded(w, shifted, 13), 0x7E00
+        large = w.instruction("icmp uge", size, w.constant(0x47800000, "uint32"), "bool")
+        found = w.select(large, w.constant(0x7C00, "uint32"), found)
+        # added to 1/2, a number below 2^-14 has its last digit where that of 1/2 is
+        half = w.constant(0.5, "float32")
+        low = w.cast("bitcast", w.instruction("fadd", w.cast("bitcast", size, "float32"), half), "uint32")
+        low = w.instruction("sub", low, w.constant(0x3F000000, "uint32"))
+        found = w.select(w.instruction("icmp ult", size, w.constant(0x38800000, "uint32"), "bool"), low, found)
+    found = w.select(nan, w.constant(quiet, "uint32"), found)
+    return w.cast("trunc", w.instruction("or", found, sign), dtype)
+
+
+def _with(w: LaneWriter, name: str, x: LaneValue, value: int) -> LaneValue:
+    return w.instruction(name, x, w.constant(value, x.dtype))
+
+
+def _rounded(w: LaneWriter, bits: LaneValue, away: int) -> LaneValue:
+    """Without its last bits, to the nearest, of two to the even one."""
+    last = _with(w, "and", _with(w, "lshr", bits, away), 1)
+    more = w.instruction("add", _with(w, "add", bits, (1 << (away - 1)) - 1), last)
+    return _with(w, "lshr", more, away)
+
+
+def in_single(rule: Rule, convert: Callable[[LaneWriter, LaneValue, str], LaneValue]) -> Rule:
+    """A rule for numbers of float32, for floats of 16 bits: each result is rounded once."""
+
+    def as_dtype(w: LaneWriter, x: Tensor, dtype: str) -> Tensor:
+        if x.dtype == dtype:
+            return x
+
+        def at(index: Indices) -> Element:
+            return (convert(w, x.one(index), dtype),)
+
+        return Tensor(dtype, x.shape, at)
+
+    def wider(dtype: str) -> str:
+        return "float32" if dtype in HALVES else dtype
+
+    def made(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+        held = [as_dtype(w, x, wider(x.dtype)) for x in xs]
+        found = rule(w, op, held, [(wider(dtype), shape) for dtype, shape in results])
+        return [as_dtype(w, x, dtype) for x, (dtype, _) in zip(found, results, strict=True)]
+
+    return made
+
 
 Make = Callable[..., LaneValue]
 """`make(writer, operation, *numbers)`."""
@@ -285,3 +375,88 @@ BY_NUMBER: Mapping[str, Make] = {
 
 COSTLY = frozenset((*FLOATS, "div", "rsqrt", "sqrt"))
 """Not computed twice."""
+
+
+# ---- bits
+#
+# Operations on the bits of numbers.
+
+
+DIGITS = {"float32": (8, 23), "float64": (11, 52)}
+"""Bits of the exponent and of the fraction."""
+
+
+def _bits(w: LaneWriter, x: LaneValue) -> LaneValue:
+    """As an unsigned number of the same size."""
+    return same_bits(w, x, f"uint{x.bits}")
+
+
+def same_bits(w: LaneWriter, x: LaneValue, dtype: str) -> LaneValue:
+    if ELEMENTS[dtype] == x.element:
+        return LaneValue(x.text, dtype, x.shared)
+    return w.cast("bitcast", x, dtype)
+
+
+def bitcast(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+    """The bits as numbers of another type; a wider number is several narrower ones, the last bits first."""
+    (x,), (dtype, shape) = xs, results[0]
+    if dtype not in ELEMENTS or x.dtype not in ELEMENTS or "bool" in (dtype, x.dtype):
+        raise RefusedError(f"the bits of {x.dtype} as {dtype}")
+    own, new = 8 * BYTES[ELEMENTS[x.dtype]], 8 * BYTES[ELEMENTS[dtype]]
+    wide, narrow = f"uint{max(own, new)}", f"uint{min(own, new)}"
+
+    def at(index: Indices) -> Element:
+        if own == new:
+            return (same_bits(w, x.one(index), dtype),)
+        if own > new:
+            by = w.instruction("mul", of_index(w, index[-1], wide), w.constant(new, wide))
+            part = w.cast("trunc", w.instruction("lshr", _bits(w, x.one(index[:-1])), by), narrow)
+            return (same_bits(w, part, dtype),)
+        total = w.constant(0, wide)
+        for k in range(new // own):
+            part = w.cast("zext", _bits(w, x.one((*index, k))), wide)
+            total = w.instruction("or", total, w.instruction("shl", part, w.constant(k * own, wide)))
+        return (same_bits(w, total, dtype),)
+
+    return [Tensor(dtype, shape, at)]
+
+
+def reduce_precision(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+    """Rounded to what has fewer bits of an exponent and of a fraction; what is subnormal there is 0, with its sign."""
+    (x,), (dtype, shape) = xs, results[0]
+    if dtype not in DIGITS:
+        raise RefusedError(f"another precision of {dtype}")
+    exponent, fraction = DIGITS[dtype]
+    kept, digits = op["exponent_bits"], op["mantissa_bits"]
+    of = f"uint{1 + exponent + fraction}"
+
+    def number(value: int) -> LaneValue:
+        return w.constant(value, of)
+
+    def at(index: Indices) -> Element:
+        given = x.one(index)
+        bits = _bits(w, given)
+        sign = w.instruction("and", bits, number(1 << (exponent + fraction)))
+        size = w.instruction("xor", bits, sign)
+        away = fraction - digits
+        if away > 0:
+            last = w.instruction("and", w.instruction("lshr", size, number(away)), number(1))
+            size = w.instruction("add", size, w.instruction("add", last, number((1 << (away - 1)) - 1)))
+            size = w.instruction("and", size, number(-1 << away))
+        if kept < exponent:
+            middle, reach = (1 << (exponent - 1)) - 1, (1 << (kept - 1)) - 1
+            most, least = (middle + reach) << fraction, (middle - reach) << fraction
+            above = w.instruction("icmp uge", size, number(most + (1 << fraction)), "bool")
+            size = w.select(above, number(((1 << exponent) - 1) << fraction), size)
+            below = w.instruction("icmp ult", size, number(least + (1 << fraction)), "bool")
+            size = w.select(below, number(0), size)
+        found = same_bits(w, w.instruction("or", size, sign), dtype)
+        return (w.select(w.instruction("fcmp uno", given, given, "bool"), given, found),)
+
+    return [Tensor(dtype, shape, at)]
+
+
+BITS: Mapping[str, Callable[..., list[Tensor]]] = {
+    "bitcast_convert_type": bitcast,
+    "reduce_precision": reduce_precision,
+}

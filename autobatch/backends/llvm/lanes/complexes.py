@@ -1,7 +1,7 @@
 """Complex numbers: an element is two numbers, the real part and the imaginary one.
 
-What only moves elements, or chooses among them, is the same for all (`moves.py`, `indexing.py`). What is linear is done
-to each part by itself. The rest is written here with operations on numbers.
+What only moves elements, or chooses among them, is the same for all (`tensors.py`, `operators.py`). What is linear is
+done to each part by itself. The rest is written here with operations on numbers.
 """
 
 from __future__ import annotations
@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from autobatch.backends.llvm.lanes.by_number import BY_NUMBER, convert
-from autobatch.backends.llvm.lanes.moves import Shapes
-from autobatch.backends.llvm.lanes.products import product
-from autobatch.backends.llvm.lanes.reductions import REDUCTIONS
-from autobatch.backends.llvm.lanes.tensors import Element, Indices, Tensor, kept, word
+from autobatch.backends.llvm.lanes.reductions import REDUCTIONS, product
+from autobatch.backends.llvm.lanes.tensors import Element, Indices, Shapes, Tensor, kept, word
 from autobatch.backends.llvm.lanes.writer import COMPLEX, LaneValue, LaneWriter
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.ops import Op

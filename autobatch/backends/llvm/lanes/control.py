@@ -19,12 +19,10 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, NamedTuple, assert_never
 
-from autobatch.backends.llvm.interrupts import TURNS
-from autobatch.backends.llvm.lanes.floats import FLOATS
-from autobatch.backends.llvm.lanes.handing import is_shared
 from autobatch.backends.llvm.lanes.lifetimes import CHANGING, Lifetimes, is_undefined, values_read
 from autobatch.backends.llvm.lanes.likely import NOTHING, Carried, Likely, carried_alike, last_calls, one_of, reads_of
 from autobatch.backends.llvm.lanes.ops import Environment, LeafOperations, shape_of
+from autobatch.backends.llvm.lanes.program import is_shared
 from autobatch.backends.llvm.lanes.tensors import (
     SMALL,
     ChangeInPlace,
@@ -42,10 +40,12 @@ from autobatch.backends.llvm.lanes.tensors import (
     zeros,
 )
 from autobatch.backends.llvm.lanes.together import JointTurns, LaneWalk, Notes, course_of
-from autobatch.backends.llvm.lanes.writer import LaneValue, LaneWriter, StackSlot
+from autobatch.backends.llvm.lanes.writer import FLOATS, LaneValue, LaneWriter, StackSlot
 from autobatch.backends.llvm.machine_code import RefusedError
+from autobatch.backends.llvm.text import TURNS
 from autobatch.ir.core import (
     Apply,
+    Array,
     Call,
     For,
     Function,
@@ -56,6 +56,7 @@ from autobatch.ir.core import (
     Module,
     Operand,
     Region,
+    Type,
     Value,
     While,
     operands,
@@ -65,7 +66,6 @@ from autobatch.ir.core import (
 from autobatch.ir.masked import limit_of
 from autobatch.ir.ops import Op, own
 from autobatch.ir.rewrite import Fresh, copy_instruction, copy_region, free_values, substitute, with_regions
-from autobatch.ir.types import Array, Type
 
 GUARDED = 10
 """Operations from which on an arm stands behind `any` of its mask."""

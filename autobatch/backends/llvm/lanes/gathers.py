@@ -18,7 +18,6 @@ import numpy as np
 from jax.lax import GatherScatterMode
 
 from autobatch.backends.llvm.lanes.by_number import BY_NUMBER, convert
-from autobatch.backends.llvm.lanes.moves import Shapes, clamped
 from autobatch.backends.llvm.lanes.reductions import least, most
 from autobatch.backends.llvm.lanes.tensors import (
     SMALL,
@@ -26,8 +25,10 @@ from autobatch.backends.llvm.lanes.tensors import (
     Index,
     Indices,
     MemoryTensor,
+    Shapes,
     Tensor,
     add,
+    clamped,
     element,
     every,
     flat,
@@ -41,9 +42,8 @@ from autobatch.backends.llvm.lanes.tensors import (
 )
 from autobatch.backends.llvm.lanes.writer import BYTES, COMPLEX, LaneValue, LaneWriter, rounded, stored
 from autobatch.backends.llvm.machine_code import RefusedError
-from autobatch.ir.core import Apply
+from autobatch.ir.core import Apply, Array
 from autobatch.ir.ops import Op
-from autobatch.ir.types import Array
 
 Places = Sequence[int | str | LaneValue]
 """An index; a Number is one for each lane."""

@@ -16,12 +16,15 @@ it may change an array from outside of which its result is made (`changed`), whe
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autobatch.backends.llvm.lanes.tensors import Tensor
-from autobatch.ir.core import Apply, For, If, Instruction, Operand, Region, Value, While, regions
+from autobatch.backends.llvm.lanes.tensors import SMALL, Tensor
+from autobatch.ir.core import Apply, Array, For, If, Instruction, Operand, Region, Value, While, regions, walk
+from autobatch.ir.leaf import BlockProgram
+from autobatch.ir.ops import Op
 from autobatch.ir.rewrite import free_values
 
 Places = frozenset[str]
@@ -198,3 +201,118 @@ def values_read(i: Instruction) -> tuple[Value, ...]:
 def _last_reads(region: Region) -> dict[Value, int]:
     last = {v: k for k, i in enumerate(region.body) for v in values_read(i)}
     return last | {v: len(region.body) for v in region.results if isinstance(v, Value)}
+
+
+# ---- pressure
+#
+# How many numbers a region holds at once, which decides how many registers each value of a gang gets.
+#
+#     %1 = mul(%x, %x)        live behind it: %1, %x
+#     %2 = add(%1, %y)        live behind it: %2, %x
+#     %3 = div(%2, %x)        live behind it: %3                 2 numbers at once, of each lane
+#
+# A chain of operations waits for each of them; a gang of two registers a value has two chains to go on with. Where
+# values no longer fit into registers, what is gained is lost to memory.
+
+
+def most_at_once(region: Region, varying: Sequence[bool]) -> int:
+    """The most numbers of one lane that are live behind an instruction of a region, or of one inside it. What all
+    lanes share (`varying`: which arguments they do not) and arrays in memory take no registers."""
+    shared = {x for x, varies in zip(region.args, varying, strict=True) if not varies}
+    return _most(region, set(), shared)
+
+
+def _most(region: Region, behind: set[Value], shared: set[Value]) -> int:
+    """`behind`: what is read after the region."""
+    live = behind | _values(region.results)
+    most = _count(live - shared)
+    for i in reversed(region.body):
+        live -= set(i.results)
+        for inner in _inside(i):
+            known = shared | _given_shared(i, inner, shared)
+            most = max(most, _most(inner, live | _needed_again(i, inner), known))
+        live |= _read(i)
+        most = max(most, _count(live - shared))
+    return most
+
+
+def _needed_again(i: Instruction, inner: Region) -> set[Value]:
+    """A loop's next turn reads what its body and its test read from outside."""
+    return _read(i) | set(inner.args) if isinstance(i, While | For) else set()
+
+
+def _inside(i: Instruction) -> tuple[Region, ...]:
+    if isinstance(i, Apply):
+        return (i.op["region"],) if i.op.name == "masked" and not i.op.is_jax else ()
+    return regions(i)
+
+
+def _given_shared(i: Instruction, inner: Region, shared: set[Value]) -> set[Value]:
+    if not isinstance(i, Apply):
+        return set()
+    given = zip(inner.args, i.operands, strict=True)
+    return {x for x, g in given if not isinstance(g, Value) or g in shared}
+
+
+def _read(i: Instruction) -> set[Value]:
+    """What an instruction reads, and what regions in it read from outside."""
+    match i:
+        case Apply(operands=xs):
+            return _values(xs)
+        case If(condition=condition):
+            found = _values([condition])
+        case While(init=init) | For(init=init):
+            found = _values(init)
+        case _:
+            found = set()
+    return found.union(*(free_values(r) for r in regions(i)))
+
+
+def _values(xs: Iterable[object]) -> set[Value]:
+    return {x for x in xs if isinstance(x, Value)}
+
+
+def _count(live: set[Value]) -> int:
+    return sum(n for n in map(_size, live) if n <= SMALL)
+
+
+def _size(x: Value) -> int:
+    return math.prod(x.type.shape) if isinstance(x.type, Array) else 1
+
+
+# ---- widths
+#
+# How large the arrays are that each row has for itself: what decides whether rows form gangs.
+
+
+def widest(region: Region, varying: Sequence[bool]) -> int:
+    """The most numbers in an array of a row. What all rows share (`varying`: which arguments they do not) lies in
+    memory once, however large it is."""
+    shared = {x for x, varies in zip(region.args, varying, strict=True) if not varies}
+    return max([1, *map(_size, _own(region, shared))])
+
+
+def _own(region: Region, shared: Collection[Value]) -> Iterable[Value]:
+    """The values of which each row has its own."""
+    yield from (x for x in region.args if x not in shared)
+    for i in walk(region):
+        yield from i.results
+        yield from (x for r in regions(i) for x in r.args)
+        if isinstance(i, Apply) and i.op.name == "masked":
+            inner: Region = i.op["region"]
+            given = zip(inner.args, i.operands, strict=True)
+            yield from _own(inner, {x for x, g in given if not isinstance(g, Value) or g in shared})
+        if isinstance(i, Apply) and i.op.name == "blocks":
+            for f in i.op["program"].structured:
+                yield from _own(f.region, ())
+
+
+def widest_of(op: Op, varying: Sequence[bool]) -> int:
+    """The same of an operation with control of its own on operands that differ between rows, or do not."""
+    if op.name == "masked":
+        return widest(op["region"], varying)
+    program: BlockProgram = op["program"]
+    given = zip((*program.parameters, *program.captured), varying, strict=True)
+    shared = {x for x, varies in given if not varies}
+    sizes = (_size(x) for f in program.structured for x in _own(f.region, ()) if x not in shared)
+    return max([1, *sizes, *(_size(x) for x in program.captured if x not in shared)])

@@ -25,6 +25,7 @@ from autobatch.backends.llvm.lanes.tensors import SMALL, Indices, Tensor, kept, 
 from autobatch.backends.llvm.lanes.writer import LaneValue, LaneWriter
 from autobatch.ir.core import (
     Apply,
+    Array,
     Call,
     For,
     Function,
@@ -39,7 +40,6 @@ from autobatch.ir.core import (
     regions,
     walk,
 )
-from autobatch.ir.types import Array
 
 LARGEST = 500
 """Instructions of a turn up to which it is written twice."""

@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from autobatch.backends.llvm.lanes.control import RegionWriter
-from autobatch.backends.llvm.lanes.floats import FLOATS
 from autobatch.backends.llvm.lanes.ops import Environment, shape_of
 from autobatch.backends.llvm.lanes.program import CodeOperand, Gang, GangLoop
 from autobatch.backends.llvm.lanes.tensors import (
@@ -34,12 +33,11 @@ from autobatch.backends.llvm.lanes.tensors import (
     zeros,
 )
 from autobatch.backends.llvm.lanes.together import LaneWalk, course_of, reads_alike
-from autobatch.backends.llvm.lanes.writer import BYTES, LaneValue, stored
-from autobatch.ir.core import Apply, Function, If, Instruction, Module, Region, Value, While, regions, walk
+from autobatch.backends.llvm.lanes.writer import BYTES, FLOATS, LaneValue, stored
+from autobatch.ir.core import Apply, Array, Function, If, Instruction, Module, Region, Value, While, regions, walk
 from autobatch.ir.core import Operand as ReadFrom
 from autobatch.ir.masked import Limit, limit_of, refill_of
 from autobatch.ir.rewrite import Fresh, copy_instruction, copy_region, free_values, substitute
-from autobatch.ir.types import Array
 
 LARGEST = 40
 """Operations in front of a loop, or behind it, up to which lanes are refilled: they are run for all lanes each time."""

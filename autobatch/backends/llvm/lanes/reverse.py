@@ -15,23 +15,29 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 
-from autobatch.backends.llvm.lanes.blocks import run_program
+from autobatch.backends.llvm.lanes.blocks import BlockMachine, Derivatives, laid_out, run_program, stack_of
 from autobatch.backends.llvm.lanes.by_number import BY_NUMBER as OPERATIONS
 from autobatch.backends.llvm.lanes.by_number import convert
 from autobatch.backends.llvm.lanes.control import InPlace, RegionWriter, counted_turns, turns
-from autobatch.backends.llvm.lanes.expand import Equations, of_jaxpr
 from autobatch.backends.llvm.lanes.gathers import PLACES_READ, PLACES_WRITTEN
 from autobatch.backends.llvm.lanes.likely import NOTHING, Carried
-from autobatch.backends.llvm.lanes.moving import is_moving, moving
-from autobatch.backends.llvm.lanes.ops import Environment, shape_of
+from autobatch.backends.llvm.lanes.ops import Environment, Equations, of_jaxpr, shape_of
 from autobatch.backends.llvm.lanes.program import Gang
 from autobatch.backends.llvm.lanes.reductions import total as all_of
-from autobatch.backends.llvm.lanes.reverse_blocks import TapedMachine
-from autobatch.backends.llvm.lanes.tape import Chain, Cotangents, LoopTape, Totals, accumulate, args_of, versions_of
+from autobatch.backends.llvm.lanes.tape import (
+    Chain,
+    Cotangents,
+    LoopTape,
+    Totals,
+    accumulate,
+    args_of,
+    summed,
+    versions_of,
+)
 from autobatch.backends.llvm.lanes.tensors import (
     ChangeInPlace,
     Element,
@@ -54,16 +60,283 @@ from autobatch.backends.llvm.lanes.writer import BYTES, HALVES, LaneValue, LaneW
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat
-from autobatch.ir.core import Apply, For, If, Instruction, Literal, Operand, Region, Value, While, regions
-from autobatch.ir.elementwise import BY_NUMBER, INFINITE
-from autobatch.ir.leaf import DerivativeRule
+from autobatch.ir.core import (
+    BY_NUMBER,
+    INFINITE,
+    Apply,
+    Array,
+    For,
+    If,
+    Instruction,
+    Literal,
+    Operand,
+    Region,
+    Value,
+    While,
+    regions,
+)
+from autobatch.ir.leaf import Block, BlockProgram, DerivativeRule, Enter
 from autobatch.ir.masked import NO_LIMIT, Allowed, limit_of, may_have_failed
 from autobatch.ir.ops import Op
 from autobatch.ir.rewrite import free_values
-from autobatch.ir.types import Array
-from autobatch.passes.analysis.unused import is_number, unused_results
-from autobatch.passes.autodiff.rules import row_rule
+from autobatch.passes.analysis.liveness import is_number, unused_in_blocks, unused_results
+from autobatch.passes.autodiff.rules import has_derivative, row_rule
 from autobatch.source import NOWHERE
+
+# ---- moving
+#
+# Which values of a region can move: they are of floats, and depend on operands that a derivative is taken by.
+
+
+def moving(region: Region, by: Iterable[Value]) -> frozenset[Value]:
+    """The values of a region, and of all inside it, that move where those of `by` do."""
+    found = set(by)
+    before = -1
+    while before != len(found):  # loops hand on what their bodies find
+        before = len(found)
+        _find(region, found)
+    return frozenset(found)
+
+
+def is_moving(x: Operand, found: Iterable[Value]) -> bool:
+    return isinstance(x, Value) and x in found
+
+
+def _find(region: Region, found: set[Value]) -> None:
+    for i in region.body:
+        _find_in(i, found)
+
+
+def _find_in(i: Instruction, found: set[Value]) -> None:
+    match i:
+        case Apply(op=op, operands=xs, results=results):
+            if op.name == "masked":
+                inner: Region = op["region"]
+                _flow(xs, inner.args, found)
+                _find(inner, found)
+                _flow(inner.results, results, found)
+            elif any(is_moving(x, found) for x in xs):
+                found.update(r for r in results if isinstance(r.type, Array) and has_derivative(r.type))
+        case If(then=then, orelse=orelse, results=results):
+            for arm in (then, orelse):
+                _find(arm, found)
+                _flow(arm.results, results, found)
+        case For(init=init, body=body, results=results):
+            _flow(init, body.args[1:], found)
+            _find(body, found)
+            _flow(body.results, body.args[1:], found)
+            _flow(body.args[1:], results, found)
+        case While(init=init, body=body, results=results):
+            _flow(init, body.args, found)
+            _find(body, found)
+            _flow(body.results, body.args, found)
+            _flow(body.args, results, found)
+        case _:
+            raise AssertionError("no calls and no lists in a masked region")
+
+
+def _flow(sources: Sequence[Operand], targets: Sequence[Value], found: set[Value]) -> None:
+    found.update(y for x, y in zip(sources, targets, strict=True) if is_moving(x, found))
+
+
+# ---- reverse blocks
+#
+# The derivative of a program of blocks in reverse, for one row.
+#
+#     forward     each block that runs writes its number and what it reads to a tape
+#     backward    the blocks of the tape from the last to the first: each is run again, and then backward
+#
+# A register has a cotangent, which the block takes that has set it. What a call saved on the stack, the block behind it
+# took from there: backward that block puts the cotangents on a stack of their own, and the call takes them. Blocks that
+# set nothing that moves leave nothing on the tape.
+
+
+class Backward(Protocol):
+    """Runs regions forward and then backward."""
+
+    totals: Totals
+
+    def again(self, region: Region, env: Environment) -> None:
+        """Forward, such that it can be run backward next; `env` gets what is computed."""
+        ...
+
+    def pull(self, region: Region, env: Environment, total: Cotangents, mask: LaneValue | None) -> None: ...
+
+
+Write = Callable[[frozenset[Value], frozenset[Value]], Backward]
+"""Of the values that move, and of those that a row may not use."""
+
+
+class TapedMachine(BlockMachine):
+    """Runs an operation `blocks` with a tape, and then backward. `wrt`: do its operands move?"""
+
+    def __init__(self, gang: Gang, op: Op, derivatives: Derivatives, wrt: Sequence[bool], write: Write) -> None:
+        super().__init__(gang, op, derivatives)
+        if gang.warp is not None:
+            raise RefusedError("the derivative of a recursion in a kernel of a GPU")
+        inputs = (*self.program.parameters, *self.program.captured)
+        self.found = moving_in(self.program, [v for v, moves in zip(inputs, wrt, strict=True) if moves])
+        self.inputs, blocks = inputs, self.program.blocks
+        self.code = write(self.found, unused_in_blocks(self.program))
+        self.taped = {k: self.inputs_of(b) for k, b in enumerate(blocks) if self.moves(b)}
+        saved = {k: self.moving(b.end.saved) for k, b in enumerate(blocks) if isinstance(b.end, Enter)}
+        self.saved = {k: values for k, values in saved.items() if values}
+        size, self.places_on_tape = laid_out(self.taped)
+        self.tape, self.written = stack_of(gang, size), self.f.slot(0)
+        size, self.places_of_saved = laid_out(self.saved)
+        self.returned, self.pending = stack_of(gang, size), self.f.slot(0)
+
+    def moving(self, values: Sequence[Value]) -> list[Value]:
+        return [v for v in values if v in self.found]
+
+    def moves(self, block: Block) -> bool:
+        """Does it set anything that moves, or push or pop it?"""
+        held = [m.register for m in (*block.takes, *block.moves)] + [r for i in block.body for r in i.results]
+        held += [*(block.restores or ()), *(block.end.saved if isinstance(block.end, Enter) else ())]
+        return bool(self.moving(held))
+
+    def inputs_of(self, block: Block) -> list[Value]:
+        """What a block has from those before it."""
+        return list(dict.fromkeys((*self.read(block), *(block.restores or ()))))
+
+    # ---- forward
+
+    def begun(self, number: int, env: Environment) -> None:
+        if number not in self.taped:
+            return
+        f = self.f
+        turn = f.get(self.written)
+        self.tape.ensure(turn, lambda: self.leave(self.program.too_long(number)))
+        self.tape.place(turn, 0, "int64", ()).write((), (self.w.constant(number, "int64"),))
+        for v, place in zip(self.taped[number], self.places_on_tape[number], strict=True):
+            self.tape.place(turn, place, *shape_of(v.type)).fill(env[v] if v in env else self.kept[v].get())
+        f.set(self.written, f.add(turn, 1))
+
+    def push(self, number: int, end: Enter, env: Environment) -> None:
+        if number in self.saved:  # here there is a way out where no memory is left, and backward none
+            self.returned.ensure(self.f.get(self.height), lambda: self.leave(self.program.too_deep(number)))
+        super().push(number, end, env)
+
+    # ---- backward
+
+    def pull(self, cts: Sequence[Tensor | None]) -> list[tuple[int, Tensor]]:
+        """The cotangents of the operands that move, by their numbers, from those of the results. A row that has failed
+        has none."""
+        f, w = self.f, self.w
+        held = [v for v in self.found if v in self.kept or v in self.inputs]
+        self.held = {v: TensorVariable(w, *shape_of(v.type)) for v in held if v not in self.code.totals.memory}
+        for v in self.held.values():
+            v.set(zeros(w, v.dtype, v.shape))
+        fine = f.let(f"icmp eq i64 {f.get(self.status)}, 0")
+        with f.when(fine):
+            for result, ct in zip(self.program.results, cts, strict=False):
+                if ct is not None and result in self.held:
+                    self.add(result, ct)
+            self.backward()
+        return [(k, copied(w, self.held[v].get())) for k, v in enumerate(self.inputs) if v in self.held]
+
+    def backward(self) -> None:
+        f = self.f
+        head, body, done, never = (f.name(stem) for stem in ("head", "backward", "done", "never"))
+        labels = {number: f.name("back") for number in self.taped}
+        f.block(head)
+        left = f.get(self.written)
+        f.branch(f.let(f"icmp eq i64 {left}, 0"), done, body)
+        f.block(body, falls=False)
+        turn = f.sub(left, 1)
+        f.set(self.written, turn)
+        (number,) = self.tape.place(turn, 0, "int64", ()).read(())
+        table = " ".join(f"i64 {k}, label %{label}" for k, label in labels.items())
+        f.do(f"switch i64 {number.text}, label %{never} [{table}]")
+        for k, label in labels.items():
+            f.block(label, falls=False)
+            self.block_backward(k, self.program.blocks[k], turn)
+            f.do(f"br label %{head}")
+        f.block(never, falls=False)
+        f.do("unreachable")
+        f.block(done, falls=False)
+
+    def block_backward(self, number: int, block: Block, turn: str) -> None:
+        env: Environment = dict(self.captured)
+        for v, place in zip(self.taped[number], self.places_on_tape[number], strict=True):
+            env[v] = self.tape.place(turn, place, *shape_of(v.type)).final
+        taken = [(m.register, self.cast(self.control.read(m.source, env), m.register)) for m in block.takes]
+        env.update(taken)
+        region = Region((), block.body, ())
+        self.code.again(region, env)
+        own = Cotangents(self.w, self.code.totals)
+        for m, ct in [(m, self.take(m.register)) for m in block.moves]:
+            self.hand_on(own, m.source, ct)
+        if number in self.saved:
+            for v, ct in zip(self.saved[number], self.popped(number), strict=True):
+                own.add(v, ct)
+        for r in (r for i in block.body for r in i.results):
+            self.hand_on(own, r, self.take(r))
+        self.code.pull(region, env, own, None)
+        of_taken = [(m.source, self.take(m.register), own.take(m.register)) for m in block.takes]
+        for source, *each in of_taken:
+            for ct in each:
+                self.hand_on(own, source, ct)
+        before = None if block.restores is None else self.call_before(number)
+        if before in self.saved:
+            assert before is not None
+            self.pushed(before, [[self.take(v), own.take(v)] for v in self.saved[before]])
+        for v in list(own.held):
+            if v in self.held:
+                self.add(v, own.of(v))
+
+    def hand_on(self, own: Cotangents, source: Operand, ct: Tensor | None) -> None:
+        """What a register had is that of the value that it was set to."""
+        if ct is None or not is_moving(source, self.found):
+            return
+        assert isinstance(source, Value)
+        if shape_of(source.type) != (ct.dtype, ct.shape):
+            raise RefusedError("the derivative of a recursion whose results differ in type")
+        own.add(source, ct)
+
+    def take(self, v: Value) -> Tensor | None:
+        """The cotangent of a register, which is zero from here on: before this it was another value."""
+        if v not in self.held or v not in self.kept:
+            return None
+        held = self.held[v]
+        found = copied(self.w, held.get())
+        held.set(zeros(self.w, held.dtype, held.shape))
+        return found
+
+    def add(self, v: Value, ct: Tensor) -> None:
+        accumulate(self.held[v], ct)
+
+    def pushed(self, call: int, cts: Sequence[Sequence[Tensor | None]]) -> None:
+        f, values = self.f, zip(self.saved[call], self.places_of_saved[call], cts, strict=True)
+        height = f.get(self.pending)
+        for v, place, each in values:
+            total = zeros(self.w, *shape_of(v.type))
+            for ct in each:
+                total = total if ct is None else summed(self.w, total, ct)
+            self.returned.place(height, place, *shape_of(v.type)).fill(total)
+        f.set(self.pending, f.add(height, 1))
+
+    def popped(self, call: int) -> list[Tensor]:
+        f = self.f
+        height = f.sub(f.get(self.pending), 1)
+        f.set(self.pending, height)
+        values = zip(self.saved[call], self.places_of_saved[call], strict=True)
+        return [copied(self.w, self.returned.place(height, place, *shape_of(v.type)).tensor) for v, place in values]
+
+
+def moving_in(program: BlockProgram, by: Sequence[Value]) -> frozenset[Value]:
+    """The values of a program that move where those of `by` do."""
+    found, before = frozenset(by), -1
+    while before != len(found):
+        before = len(found)
+        for block in program.blocks:
+            for m in block.takes:
+                found |= {m.register} if is_moving(m.source, found) else set()
+            found |= moving(Region((), block.body, ()), found)
+            for m in block.moves:
+                found |= {m.register} if is_moving(m.source, found) else set()
+    return found
+
 
 MANY = 1024
 """Turns of a counted loop up to which all states are kept."""

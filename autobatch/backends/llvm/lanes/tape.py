@@ -1,7 +1,7 @@
 """What a derivative in reverse keeps: sums of cotangents, and the states of a loop before its turns.
 
 A tape keeps `states` states for each of a few units of turns, so that it has a fixed size however long the loop is
-(`backends/xla/masked_loops.py` has the scheme, and where it comes from).
+(`backends/xla/masks.py` has the scheme, and where it comes from).
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from autobatch.backends.llvm.lanes.blocks import Growing
 from autobatch.backends.llvm.lanes.by_number import convert
 from autobatch.backends.llvm.lanes.gathers import PLACES_READ, PLACES_WRITTEN, add_all, add_read
 from autobatch.backends.llvm.lanes.lifetimes import is_undefined, values_read
 from autobatch.backends.llvm.lanes.likely import Carried
 from autobatch.backends.llvm.lanes.ops import shape_of
 from autobatch.backends.llvm.lanes.program import Gang
-from autobatch.backends.llvm.lanes.stacks import Growing
 from autobatch.backends.llvm.lanes.tensors import (
     SMALL,
     Element,
@@ -35,9 +35,8 @@ from autobatch.backends.llvm.lanes.tensors import (
 from autobatch.backends.llvm.lanes.writer import HALVES, LaneValue, LaneWriter, stored
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.llvm.text import LlvmFunction
-from autobatch.ir.core import Apply, For, If, Instruction, Operand, Region, Value, While, regions
+from autobatch.ir.core import ROWS, Apply, Array, For, If, Instruction, Operand, Region, Value, While, regions
 from autobatch.ir.masked import Allowed
-from autobatch.ir.types import ROWS, Array
 
 # ---- chains
 #

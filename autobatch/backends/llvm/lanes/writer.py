@@ -6,7 +6,8 @@ spread where it meets the others. With a width of 1 there is no difference, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,12 +15,102 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.backends.llvm import machine_code
+from autobatch.backends.llvm import machine_code, single, wide
+from autobatch.backends.llvm.double import exponentials, factorials
+from autobatch.backends.llvm.formulas import Formula, called, in_double, inline
 from autobatch.backends.llvm.functions import INTRINSICS, VectorWriter, text_of
-from autobatch.backends.llvm.lanes.folding import of_bools, of_integers
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.llvm.text import LlvmFunction, broadcast
 from autobatch.common.record import record
+from autobatch.ir import jax_compat
+from autobatch.ir.ops import Op
+
+# ---- folding
+#
+# Instructions whose result is known while they are written: those on literals, and on bools beside one.
+#
+#     icmp eq i32 3, 0            false
+#     and i1 %v1, true            %v1
+#
+# LLVM would find the same, later and for more: a text that has none of these is read and compiled faster.
+
+
+LITERALS = frozenset("-0123456789")
+
+WHOLE: Mapping[str, Callable[[int, int], int]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+    "smin": min,
+    "smax": max,
+}
+"""Of integers as they are."""
+
+COMPARED: Mapping[str, Callable[[int, int], bool]] = {
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "slt": operator.lt,
+    "sle": operator.le,
+    "sgt": operator.gt,
+    "sge": operator.ge,
+}
+UNSIGNED: Mapping[str, Callable[[int, int], bool]] = {
+    "ult": operator.lt,
+    "ule": operator.le,
+    "ugt": operator.gt,
+    "uge": operator.ge,
+}
+
+BESIDE: Mapping[tuple[str, str], str | None] = {
+    ("and", "true"): None,
+    ("and", "false"): "false",
+    ("or", "true"): "true",
+    ("or", "false"): None,
+    ("xor", "false"): None,
+    ("icmp ne", "false"): None,
+    ("icmp eq", "true"): None,
+}
+"""Of a bool and a literal, in either order: what that is; None: the bool."""
+
+
+def whole(text: str) -> int | None:
+    """The integer that a literal is; None where it is none."""
+    return int(text) if text[0] in LITERALS and not text.startswith("0x") else None
+
+
+def literal(n: int, bits: int) -> str:
+    """A number of so many bits, as texts have it: with a sign."""
+    n &= (1 << bits) - 1
+    return str(n - (1 << bits) if n >> (bits - 1) else n)
+
+
+def of_integers(name: str, a: str, b: str, bits: int) -> str | None:
+    """The literal that an instruction on two integers is; None where that is not known."""
+    x, y = whole(a), whole(b)
+    if x is None or y is None:
+        return None
+    if name in WHOLE:
+        return literal(WHOLE[name](x, y), bits)
+    predicate = name.removeprefix("icmp ")
+    if predicate in COMPARED:
+        return "true" if COMPARED[predicate](x, y) else "false"
+    if predicate in UNSIGNED:
+        mask = (1 << bits) - 1
+        return "true" if UNSIGNED[predicate](x & mask, y & mask) else "false"
+    return None
+
+
+def of_bools(name: str, a: str, b: str) -> str | None:
+    """What an instruction on two bools is, where one is a literal: that bool, or a literal."""
+    for one, other in ((a, b), (b, a)):
+        if (name, one) in BESIDE:
+            found = BESIDE[name, one]
+            return other if found is None else found
+    return "false" if name == "xor" and a == b == "true" else None
+
 
 ELEMENTS = {
     "bool": "i1",
@@ -39,7 +130,7 @@ ELEMENTS = {
 """The dtypes of numbers, and LLVM's types for them."""
 
 HALVES = ("float16", "bfloat16")
-"""Floats that are kept as their bits (`halves.py`)."""
+"""Floats that are kept as their bits (`by_number.py`)."""
 
 COMPLEX = {"complex64": "float32", "complex128": "float64"}
 """Complex numbers, and the dtype of their parts: two numbers each."""
@@ -414,3 +505,88 @@ def rounded(x: LaneValue) -> LaneValue:
 def stored(dtype: str) -> str:
     """LLVM's type of a number in memory: a bool is a byte."""
     return "i8" if dtype == "bool" else ELEMENTS[dtype]
+
+
+# ---- floats
+#
+# Functions of floats that work number by number: one table of formulas, for each dtype.
+
+
+Written = Callable[..., str]
+"""`written(vectors, *xs)`."""
+
+
+def of_floats(name: str, written: Mapping[str, Written]) -> Callable[..., LaneValue]:
+    """A function of floats of one dtype, by the dtype."""
+
+    def make(w: LaneWriter, op: Op, *xs: LaneValue) -> LaneValue:
+        if jax_compat.has_tolerance(op):
+            raise RefusedError(f"{name} of a given accuracy")
+        if xs[0].dtype not in written or any(x.dtype != xs[0].dtype for x in xs):
+            raise RefusedError(f"{name} of {' and '.join(x.dtype for x in xs)}")
+        return w.function(written[xs[0].dtype], *xs)
+
+    return make
+
+
+def _once(name: str, formula: Formula) -> Written:
+    """A function that gangs call. One lane has it in place, where LLVM can make vectors of the loop around it."""
+    in_gangs, alone = called(f"ab_{name}", formula), inline(formula)
+    return lambda v, *xs: alone(v, *xs) if v.lanes == 1 else in_gangs(v, *xs)
+
+
+def _both(name: str, single: Formula, double: Formula) -> Callable[..., LaneValue]:
+    return of_floats(name, {"float32": _once(name, single), "float64": _once(name, double)})
+
+
+def _short(name: str, single: Formula, double: Formula) -> Callable[..., LaneValue]:
+    """A formula of floats that is short enough to stand wherever it is used; in a function that is long already it is
+    called, for there the compiler's time is what counts."""
+    in_place, once = inline(single), _once(name, single)
+    written = lambda v, *xs: (once if v.f.is_long else in_place)(v, *xs)
+    return of_floats(name, {"float32": written, "float64": _once(name, double)})
+
+
+def _rounded(name: str, double: Formula) -> Callable[..., LaneValue]:
+    """The double, rounded."""
+    return _both(name, in_double(double), double)
+
+
+def whole_power(w: LaneWriter, x: LaneValue, n: int) -> LaneValue:
+    """Products of doubles are exact enough for float32."""
+    if x.dtype == "float32":
+        return w.function(inline(in_double(lambda x: exponentials.power_by_squares(x, n))), x)
+    return w.function(inline(lambda x: exponentials.whole_power(x, n)), x)
+
+
+FLOATS: Mapping[str, Callable[..., LaneValue]] = {
+    "acos": _both("acos", wide.acos, exponentials.acos),
+    "acosh": _both("acosh", wide.acosh, exponentials.acosh),
+    "asin": _both("asin", wide.asin, exponentials.asin),
+    "asinh": _both("asinh", wide.asinh, exponentials.asinh),
+    "atan": _both("atan", wide.atan, exponentials.atan),
+    "atan2": _both("atan2", wide.atan2, exponentials.atan2),
+    "atanh": _both("atanh", wide.atanh, exponentials.atanh),
+    "cbrt": _rounded("cbrt", exponentials.cbrt),
+    "cos": _short("cos", single.cos, exponentials.cos),
+    "cosh": _both("cosh", wide.cosh, exponentials.cosh),
+    "digamma": _both("digamma", wide.digamma, factorials.digamma),
+    "erf": _both("erf", wide.erf, factorials.erf),
+    "erf_inv": _both("erf_inv", wide.erf_inv, factorials.inverse_of_erf),
+    "erfc": _both("erfc", wide.erfc, factorials.erfc),
+    "exp": _short("exp", single.exp, exponentials.exp),
+    "exp2": _both("exp2", wide.exp2, exponentials.exp2),
+    "expm1": _both("expm1", wide.expm1, exponentials.expm1),
+    "lgamma": _both("lgamma", wide.lgamma, factorials.lgamma),
+    "log": _short("log", single.log, exponentials.log),
+    "log1p": _both("log1p", wide.log1p, exponentials.log1p),
+    "logistic": _both("logistic", wide.logistic, exponentials.logistic),
+    "nextafter": _both("nextafter", exponentials.neighbour, exponentials.neighbour),
+    "pow": _both("pow", single.pow, exponentials.pow),
+    "rem": _both("rem", exponentials.remainder, exponentials.remainder),
+    "sin": _short("sin", single.sin, exponentials.sin),
+    "sinh": _both("sinh", wide.sinh, exponentials.sinh),
+    "tan": _both("tan", wide.tan, exponentials.tan),
+    "tanh": _short("tanh", single.tanh, exponentials.tanh),
+}
+"""By the name of JAX's primitive."""

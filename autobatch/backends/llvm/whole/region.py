@@ -11,20 +11,40 @@ programs of blocks. No host has looked at any number: whatever a batched number 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from autobatch.backends.interface import WholeFunction
+from autobatch.backends.interface import WholeFunction, Work
 from autobatch.backends.llvm.lanes.control import parts
 from autobatch.backends.llvm.lanes.tensors import SMALL
+from autobatch.backends.llvm.lanes.writer import FLOATS
 from autobatch.data.schema import ColumnInput, WordInput
 from autobatch.errors import UnsupportedError
-from autobatch.ir.blocks import BlockProgram
-from autobatch.ir.core import Apply, Call, For, Instruction, Map, Module, Region, Value, walk
+from autobatch.ir import jax_compat
+from autobatch.ir.core import (
+    Apply,
+    Array,
+    Call,
+    For,
+    If,
+    Instruction,
+    Literal,
+    Map,
+    Module,
+    Operand,
+    Region,
+    Type,
+    Value,
+    While,
+    regions,
+    walk,
+)
+from autobatch.ir.leaf import BlockProgram
 from autobatch.ir.ops import OWN
 from autobatch.ir.printer import print_module
-from autobatch.ir.types import Array, Type
+from autobatch.passes.analysis.fallible import depending_on
 from autobatch.passes.simplify.forward import forward
 from autobatch.source import Span
 
@@ -133,3 +153,213 @@ def of_kernels(error: UnsupportedError) -> UnsupportedError:
 
 def _refused(what: str, span: Span) -> UnsupportedError:
     return UnsupportedError(f"backend='llvm' has no machine code for this: {what}", span, CURE)
+
+
+# ---- estimate
+#
+# What one example costs as machine code: what `choice.py` goes by.
+
+
+SORTS = ("sort", "top_k")
+
+TURNS, INNER = 16, 4
+"""Iterations that a loop over structure is taken to have, and calls of a recursion; and those of such a loop inside."""
+
+
+def work_of(whole: WholeRegion) -> Work:
+    """What one example costs, as far as that can be told."""
+    cost = _WorkCount(_computed(whole), TURNS if whole.columns else 1)
+    cost.region(whole.region, 1)
+    follow = _recursions(whole)
+    own, own_multiplications = _own_products(whole.region, set(whole.region.args[whole.shared :]))
+    return Work(
+        cost.operations,
+        cost.multiplications,
+        cost.longest,
+        cost.loops,
+        cost.decided,
+        cost.inside,
+        cost.elements,
+        cost.branches,
+        own,
+        bool(whole.columns),
+        len(follow),
+        sum(follow),
+        sum(math.prod(r.type.shape) for r in whole.region.results if isinstance(r.type, Array)),
+        whole.fails,
+        cost.dots,
+        own_multiplications,
+    )
+
+
+def _own_products(region: Region, varying: set[Operand]) -> tuple[int, int]:
+    """The products of a region, outside of its control, of which each example has both factors for itself, and sorts;
+    and the multiplications of these products."""
+    found = multiplied = 0
+    for i in region.body:
+        if not isinstance(i, Apply) or not varying.isdisjoint(i.operands):
+            varying.update(i.results)
+        if isinstance(i, Apply) and i.op.name == "dot_general" and varying.issuperset(i.operands):
+            found += 1
+            multiplied += _multiplications([x.type for x in i.operands], [r.type for r in i.results], dict(i.op.params))
+        elif isinstance(i, Apply):
+            found += i.op.name in SORTS and not varying.isdisjoint(i.operands)
+    return found, multiplied
+
+
+def _multiplications(ins: Sequence[Type], outs: Sequence[Type], params: Mapping[str, Any]) -> int:
+    """Those of a product."""
+    if not isinstance(ins[0], Array) or not isinstance(outs[0], Array):
+        return 0
+    (left, _), _ = params["dimension_numbers"]
+    summed: int = math.prod(ins[0].shape[k] for k in left)
+    return math.prod(outs[0].shape) * summed
+
+
+def _computed(whole: WholeRegion) -> Collection[Operand]:
+    """What floats of the function decide or compute: of all else the host of XLA knows the value."""
+    if whole.module is None:
+        return frozenset()
+    values = (v for r in all_regions(whole.region) for v in (*r.args, *(v for i in r.body for v in i.results)))
+    return depending_on(whole.module, {v for v in values if _is_float(v.type)})
+
+
+def _recursions(whole: WholeRegion) -> list[bool]:
+    """The recursions of a function: do floats decide a branch of each?"""
+    inside = [i for r in all_regions(whole.region) for i in r.body if isinstance(i, Apply)]
+    return [_follows_floats(x) for i in inside for _, x in i.op.params if isinstance(x, BlockProgram)]
+
+
+def _follows_floats(program: BlockProgram) -> bool:
+    """Do floats decide a branch of a recursion?"""
+    for region in regions_of(program):
+        inside = [i for r in all_regions(region) for i in r.body]
+        made = {r: i for i in inside if isinstance(i, Apply) for r in i.results}
+        todo: list[Operand] = [i.condition for i in inside if isinstance(i, If)]
+        todo += [i.condition.results[0] for i in inside if isinstance(i, While)]
+        seen: set[Operand] = set()
+        while todo:
+            x = todo.pop()
+            if _is_float(x.type):
+                return True
+            if x not in seen and x in made:
+                seen.add(x)
+                todo += made[x].operands
+    return False
+
+
+def regions_of(x: Any) -> tuple[Region, ...]:
+    """Those in a parameter of an operation."""
+    if isinstance(x, Region):
+        return (x,)
+    return tuple(f.region for f in x.structured) if isinstance(x, BlockProgram) else ()
+
+
+def all_regions(region: Region) -> Iterator[Region]:
+    """A region, and those inside, in parameters of operations too."""
+    yield region
+    for i in region.body:
+        held = (r for _, x in i.op.params for r in regions_of(x)) if isinstance(i, Apply) else regions(i)
+        for inner in held:
+            yield from all_regions(inner)
+
+
+class _WorkCount:
+    """`computed`: the values that the host of XLA does not know. `turns`: of loops that it counts."""
+
+    def __init__(self, computed: Collection[Operand], turns: int) -> None:
+        self.computed, self.turns, self.within, self.outside = computed, turns, 0, 0
+        self.operations = self.multiplications = self.longest = self.loops = self.decided = self.inside = 0
+        self.elements = self.branches = self.dots = 0
+
+    def region(self, region: Region, times: int) -> None:
+        for i in region.body:
+            self.instruction(i, times)
+
+    def instruction(self, i: Instruction, times: int) -> None:
+        match i:
+            case For(count=Literal(value=int(turns)), body=body):
+                self.region(body, times * max(turns, 0))
+            case For(count=count, body=body):
+                self.loop(count, (body,), times)
+            case While(condition=test, body=body):
+                self.loops += 1
+                self.loop(test.results[0], (test, body), times)
+            case Apply(op=op):
+                for _, x in op.params:
+                    self.parameter(x, times)
+                self.operations += times
+                self.one(op.name, [x.type for x in i.operands], [r.type for r in i.results], dict(op.params), times)
+            case _:
+                self.operations += times * isinstance(i, If)
+                self.branches += isinstance(i, If)
+                for inner in regions(i):
+                    self.region(inner, times)
+
+    def loop(self, end: Operand, regions: Sequence[Region], times: int) -> None:
+        """A loop of so many turns, or which ends by that."""
+        decides = end in self.computed
+        self.within += decides
+        self.decided += decides
+        if decides:
+            for inner in regions:
+                self.region(inner, times)
+        else:
+            self.over_structure(regions, times)
+        self.within -= decides
+
+    def over_structure(self, regions: Sequence[Region], times: int) -> None:
+        """What runs once for each element of a list, or for each call of a recursion."""
+        turns = min(self.turns, INNER) if self.outside else self.turns
+        self.outside += 1
+        for region in regions:
+            self.region(region, times * turns)
+        self.outside -= 1
+
+    def parameter(self, x: Any, times: int) -> None:
+        """What stands in the parameters of an operation: programs of JAX, or of blocks."""
+        if isinstance(x, Region):
+            self.region(x, times)
+        elif isinstance(x, BlockProgram):
+            self.loops += 1
+            self.over_structure(regions_of(x), times)
+        elif (program := jax_compat.program_of(x)) is not None:
+            self.jaxpr(program, times)
+        elif isinstance(x, (tuple, list)):
+            for y in x:
+                self.parameter(y, times)
+
+    def jaxpr(self, program: Any, times: int) -> None:
+        for e in program.eqns:
+            inside = times * e.params["length"] if e.primitive.name == "scan" else times
+            for x in e.params.values():
+                self.parameter(x, inside)
+            self.operations += times
+            self.loops += e.primitive.name == "while"
+            self.branches += e.primitive.name == "cond"
+            ins, outs = ([_of_aval(v.aval) for v in vs] for vs in (e.invars, e.outvars))
+            self.one(e.primitive.name, ins, outs, e.params, times)
+
+    def one(self, name: str, ins: Sequence[Type], outs: Sequence[Type], params: dict[str, Any], times: int) -> None:
+        shapes = [t.shape for t in (*ins, *outs) if isinstance(t, Array)]
+        self.elements += times * self.size(name, ins, outs)
+        if name == "dot_general":
+            found = times * _multiplications(ins, outs, params)
+            self.dots += times
+            self.inside += found * bool(self.within)
+            self.multiplications += found * (not self.within)
+        elif name in FLOATS:
+            self.longest = max([self.longest, *map(math.prod, shapes)])
+
+    def size(self, name: str, ins: Sequence[Type], outs: Sequence[Type]) -> int:
+        """The numbers that an operation makes, or reads one after another."""
+        read = ins if name.startswith(("reduce", "arg", "cum", *SORTS)) else ()
+        return max([1, *(math.prod(t.shape) for t in (*read, *outs) if isinstance(t, Array))])
+
+
+def _is_float(type: Type) -> bool:
+    return isinstance(type, Array) and not (type.is_integer or type.is_bool)
+
+
+def _of_aval(aval: Any) -> Type:
+    return Array(str(getattr(aval, "dtype", "float32")), tuple(getattr(aval, "shape", ())))

@@ -9,12 +9,16 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import re
+import sys
+import sysconfig
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,15 +26,15 @@ import numpy as np
 from autobatch.backends.interface import Placement
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.checked import allow, checked, instrumented, is_checking
-from autobatch.backends.llvm.interrupts import HEADER
 from autobatch.backends.llvm.lanes.program import CodeOperand, Result
 from autobatch.backends.llvm.lanes.tensors import KEY
-from autobatch.backends.llvm.link import Code
-from autobatch.backends.llvm.machine_code import UnavailableError
-from autobatch.backends.llvm.outside import library
-from autobatch.backends.llvm.whole.code import ENTRY, WholeCode, unavailable
-from autobatch.data.addresses import address
-from autobatch.errors import BatchError
+from autobatch.backends.llvm.machine_code import Code, UnavailableError
+from autobatch.backends.llvm.targets import BY_LEVEL, ProcessorTarget
+from autobatch.backends.llvm.text import HEADER, STOPPED, LlvmFunction, library
+from autobatch.backends.llvm.whole.code import ENTRY, WholeCode, unavailable, write
+from autobatch.backends.llvm.whole.region import WholeRegion
+from autobatch.data.reading import address
+from autobatch.errors import BatchError, TargetError
 
 CHUNK = 4096
 """Rows that a thread takes at once: what it waits for others at the end is short, and what it asks for is rare. Sums
@@ -352,3 +356,283 @@ def _as_column(held: np.ndarray[Any, Any], dtype: np.dtype[Any], shape: tuple[in
         held = np.concatenate([held, np.zeros((2 - len(held), *shape), held.dtype)])
     held = held.astype(dtype, copy=False)
     return held if held.flags.carray else np.require(held, requirements=("C", "A"))
+
+
+# ---- trampoline
+#
+# A function of Python in machine code that hands arrays of NumPy to a whole function: what a small call costs.
+#
+#     call(x, ..., out, ...) -> True     it ran
+#                               False    it ran, and a row has failed
+#                               None     an array is not what the code reads; nothing ran
+#
+# ctypes asks each array for its address and makes an object of it, a microsecond or more; here the address is a load.
+# The fields of an array are those of `PyArrayObject` (numpy/ndarraytypes.h), which every extension module is compiled
+# against; `Layout` looks whether they are where they were, and without them there is no such function.
+
+
+TYPE, DATA, AXES, DIMENSIONS, DESCRIPTOR, FLAGS = 8, 16, 24, 32, 56, 64
+"""Where the fields of an array lie, in bytes."""
+
+READ, WRITTEN = 0x101, 0x501
+"""Flags of an array that is contiguous and aligned; and may be written to."""
+
+ROOM = 32 * 1024
+"""Bytes of scratch memory that are taken from the stack."""
+
+CLASS, NONE, TRUE, FALSE, RELEASE, ACQUIRE, RUN, FIRST = range(8)
+"""What stands in the table of addresses; behind it the constants of the program, then a descriptor of each array."""
+
+
+class _TrampolineMethod(ctypes.Structure):
+    """`PyMethodDef`."""
+
+    _fields_ = [("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int),
+                ("text", ctypes.c_char_p)]  # fmt: skip
+
+
+FASTCALL = 0x80
+_kept: list[Any] = []
+
+
+def trampoline(executable: MachineCode) -> Callable[..., bool | None] | None:
+    """A function of the operands, then of arrays for the results. None where Python or NumPy are none that this knows,
+    or the program is none for it."""
+    if not _is_known() or executable.scratch > ROOM or not any(x.varies for x in executable.operands):
+        return None
+    text = _text(executable)
+    name = machine_code.target_name("call", text)
+    code = machine_code.load(name, text, ("call",))
+    api = ctypes.pythonapi
+    addresses = [id(np.ndarray), id(None), id(True), id(False)]
+    addresses += [_address(api.PyEval_SaveThread), _address(api.PyEval_RestoreThread), executable.address]
+    addresses += [x.ctypes.data for x in executable.constants]
+    arrays: list[CodeOperand | Result] = [*executable.operands, *executable.results]
+    descriptors = [words_dtype(x) for x in arrays]
+    table = np.array([*addresses, *map(id, descriptors)], np.int64)
+    method = _TrampolineMethod(b"call", code.functions["call"], FASTCALL, None)
+    api.PyCFunction_NewEx.restype = ctypes.py_object
+    api.PyCFunction_NewEx.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
+    made: Callable[..., bool | None] = api.PyCFunction_NewEx(ctypes.byref(method), table, None)
+    _kept.append((method, executable, descriptors))  # a function of C code keeps its table alone
+    return made
+
+
+def _address(function: Any) -> int:
+    found = ctypes.cast(function, ctypes.c_void_p).value
+    assert found is not None
+    return found
+
+
+@cache
+def _is_known() -> bool:
+    """Are Python and NumPy what the text is written for?"""
+    if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return False
+    probe = np.zeros((3, 5), np.float32)
+    probe.flags.writeable = False
+
+    def field(kind: Any, at: int) -> Any:
+        return kind.from_address(id(probe) + at).value
+
+    shape = (ctypes.c_ssize_t * 2).from_address(field(ctypes.c_void_p, DIMENSIONS))
+    return bool(
+        field(ctypes.c_void_p, TYPE) == id(np.ndarray)
+        and field(ctypes.c_void_p, DATA) == probe.ctypes.data
+        and field(ctypes.c_int, AXES) == 2
+        and tuple(shape) == probe.shape
+        and field(ctypes.c_void_p, DESCRIPTOR) == id(np.dtype(np.float32))
+        and field(ctypes.c_int, FLAGS) & WRITTEN == READ
+    )
+
+
+def _text(executable: MachineCode) -> str:
+    """`PyObject *call(PyObject *self, PyObject *const *arguments, Py_ssize_t count)`; `self` is the table, an array."""
+    f = LlvmFunction("ptr @call(ptr %self, ptr %arguments, i64 %count) nounwind")
+    table = f.load("ptr", "%self", DATA)
+    operands, results = executable.operands, executable.results
+    arrays: list[CodeOperand | Result] = [*operands, *results]
+
+    def entry(number: int) -> str:
+        return f.load("ptr", table, 8 * number)
+
+    def require(condition: str) -> None:
+        fine = f.name("fine")
+        f.branch(condition, fine, "refused")
+        f.block(fine, falls=False)
+
+    require(f.let(f"icmp eq i64 %count, {len(arrays)}"))
+    held = [f.load("ptr", "%arguments", 8 * k) for k in range(len(arrays))]
+    kind, rows = entry(CLASS), None
+    for k, (x, of) in enumerate(zip(held, arrays, strict=True)):
+        descriptor = entry(FIRST + len(executable.constants) + k)
+        require(f.let(f"icmp eq ptr {f.load('ptr', x, TYPE)}, {kind}"))
+        require(f.let(f"icmp eq ptr {f.load('ptr', x, DESCRIPTOR)}, {descriptor}"))
+        wanted = READ if k < len(operands) else WRITTEN
+        flags = f.let(f"and i32 {f.load('i32', x, FLAGS, 4)}, {wanted}")
+        require(f.let(f"icmp eq i32 {flags}, {wanted}"))
+        shape = words_shape(of)
+        varies = not isinstance(of, CodeOperand) or of.varies
+        require(f.let(f"icmp eq i32 {f.load('i32', x, AXES, 4)}, {varies + len(shape)}"))
+        dimensions = f.load("ptr", x, DIMENSIONS)
+        if varies:
+            first = f.load("i64", dimensions)
+            rows = rows or first
+            require(f.let(f"icmp eq i64 {first}, {rows}"))
+        for axis, n in enumerate(shape, varies):
+            require(f.let(f"icmp eq i64 {f.load('i64', dimensions, 8 * axis)}, {n}"))
+    places = [f.load("ptr", x, DATA) for x in held]
+    constants = [entry(FIRST + k) for k in range(len(executable.constants))]
+    memory, flag = f.array_slot("i8", max(executable.scratch, 1) + HEADER), f.slot(0)
+    f.do(f"store ptr {flag}, ptr {memory}")
+    f.do(f"store i64 0, ptr {f.at(memory, 8)}")
+    scratch = f.at(memory, HEADER)
+    given = [*places[: len(operands)], *constants, *places[len(operands) :], scratch]
+    passed = ", ".join([*(f"ptr {x}" for x in given), "i64 0", f"i64 {rows}"])
+    state = f.let(f"call ptr {entry(RELEASE)}()")
+    failed = f.let(f"call i64 {entry(RUN)}({passed})")
+    f.do(f"call void {entry(ACQUIRE)}(ptr {state})")
+    with f.when(f.let(f"icmp eq i64 {failed}, {STOPPED}")):  # by an exception, which is set
+        f.do("ret ptr null")
+        f.block(f.name("never"), falls=False)
+    some = f.let(f"icmp ne i64 {failed}, 0")
+    _give(f, f.let(f"select i1 {some}, ptr {entry(FALSE)}, ptr {entry(TRUE)}"))
+    f.block("refused", falls=False)
+    _give(f, entry(NONE))
+    return str(f)
+
+
+def _give(f: LlvmFunction, x: str) -> None:
+    """Return an object, of which the caller has one reference then; those that live for ever count none."""
+    if sys.version_info < (3, 12):
+        f.do(f"store i64 {f.add(f.load('i64', x), 1)}, ptr {x}")
+    f.do(f"ret ptr {x}")
+
+
+def arrays_for(executable: MachineCode) -> Sequence[tuple[tuple[int, ...], np.dtype[Any]]]:
+    """Of one row of each result: shape and dtype."""
+    return [(words_shape(r), words_dtype(r)) for r in executable.results]
+
+
+# ---- objects
+#
+# A whole function as an object file for programs in C, which need neither Python nor JAX, with a header.
+#
+#     mandelbrot.h    int64_t mandelbrot(const float *x, const float *y, int32_t *result0, void *scratch, begin, end)
+#     mandelbrot.o    the same, for one kind of processor; linked with -lm
+#
+# Arrays that the function has closed over are in the object. What a row computes are the bits that it computes here.
+
+
+C_TYPES = {
+    "bool": "bool",
+    "float16": "uint16_t",
+    "bfloat16": "uint16_t",
+    "float32": "float",
+    "float64": "double",
+    "complex64": "float _Complex",
+    "complex128": "double _Complex",
+    KEY: "uint32_t",
+    **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}
+
+
+@dataclass(frozen=True)
+class ObjectFile:
+    """`code` is the object file, `header` declares its function; a call needs `scratch` bytes of memory, aligned to 64.
+    `width`: rows that it computes at once."""
+
+    name: str
+    target: ProcessorTarget
+    code: bytes
+    header: str
+    operands: tuple[CodeOperand, ...]
+    results: tuple[Result, ...]
+    scratch: int
+    width: int
+
+
+def target_of(level: str) -> ProcessorTarget:
+    """The kind of processor of a level as compilers name them. TargetError for others."""
+    if level not in BY_LEVEL:
+        raise TargetError(f"target={level!r}: machine code is for {', '.join(map(repr, BY_LEVEL))}")
+    return BY_LEVEL[level]
+
+
+def object_of(
+    whole: WholeRegion, sites: bool, name: str, target: ProcessorTarget, held: Mapping[int, Any] = MappingProxyType({})
+) -> ObjectFile:
+    """The object file of a whole function, under a name of C's. `held`: operands that are in the object, by number.
+    TargetError for a name that is none."""
+    if not re.fullmatch(r"[A-Za-z]\w*", name):
+        raise TargetError(f"{name!r} is no name of a function in C")
+    with machine_code.written_for(target):
+        made = write(whole, sites)
+        code = machine_code.compile_object(_text_of_objects(made, name, held), vectorize=True, target=target)
+    given = {_named(v.hint, k): made.signature.operands[k] for k, v in enumerate(whole.region.args) if k not in held}
+    results, scratch = made.signature.results, max(made.program.scratch, 1)
+    header = _header(name, target, given, results, scratch, sites)
+    return ObjectFile(name, target, code, header, tuple(given.values()), results, scratch, made.width)
+
+
+def _named(hint: str, number: int) -> str:
+    """The name of an operand in C, which no two have."""
+    return f"{hint}_{number}" if re.fullmatch(r"[A-Za-z]\w*", hint) else f"operand_{number}"
+
+
+def _text_of_objects(made: WholeCode, name: str, held: Mapping[int, Any]) -> str:
+    """The text with a function that hands the program its own arrays."""
+    operands, results = made.signature.operands, len(made.signature.results)
+    lines = []
+    inside = {k: np.asarray(x).astype(words_dtype(operands[k])) for k, x in held.items()}
+    for k, x in enumerate([*made.program.constants, *inside.values()]):
+        content = np.ascontiguousarray(x).tobytes()
+        data = "".join(f"\\{byte:02X}" for byte in content)
+        lines.append(f'@own{k} = private unnamed_addr constant [{len(content)} x i8] c"{data}", align 64')
+    given = [f"ptr %a{k}" for k in range(len(operands)) if k not in held]
+    own = [f"ptr @own{k}" for k in range(len(made.program.constants))]
+    places = {k: f"ptr @own{len(own) + n}" for n, k in enumerate(inside)}
+    whole = [places.get(k, f"ptr %a{k}") for k in range(len(operands))]
+    written = [f"ptr %r{k}" for k in range(results + 1)]
+    rows = ["i64 %begin", "i64 %end"]
+    lines.append(f"define i64 @{name}({', '.join([*given, *written, *rows])}) {{")
+    lines.append(f"  %failed = call i64 @{ENTRY}({', '.join([*whole, *own, *written, *rows])})")
+    lines.append("  ret i64 %failed\n}")
+    hidden = re.sub(rf"^define (?=i64 @{ENTRY}\()", "define internal ", made.program.text, flags=re.MULTILINE)
+    return "\n".join([hidden, *lines, ""])
+
+
+def _header(
+    name: str,
+    target: ProcessorTarget,
+    operands: Mapping[str, CodeOperand],
+    results: Sequence[Result],
+    scratch: int,
+    sites: bool,
+) -> str:
+    def shape(x: Any, varies: bool) -> str:
+        dims = [*(["rows"] if varies else []), *map(str, x.shape), *(["2"] if x.dtype == KEY else [])]
+        return f"[{', '.join(dims)}]"
+
+    parameters = [f"const {C_TYPES[o.dtype]} *{n},  // {shape(o, o.varies)}" for n, o in operands.items()]
+    last = len(results) - 1 if sites else -1
+    for k, r in enumerate(results):
+        words = ", what each row has failed with: 0 if it has not" if k == last else ""
+        parameters.append(f"{C_TYPES[r.dtype]} *{'status' if k == last else f'result{k}'},  // {shape(r, True)}{words}")
+    listed = "\n    ".join([*parameters, f"void *scratch,  // {name.upper()}_SCRATCH bytes, aligned to 64"])
+    return f"""// {name}, machine code for processors with {target.name}, written by autobatch.
+//
+// It computes the rows from `begin` to `end`; 0 is returned, or another number where one of them has failed. Threads
+// may compute different rows of the same arrays at once, each with scratch memory of its own.
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+#define {name.upper()}_SCRATCH {scratch}
+#ifdef __cplusplus
+extern "C"
+#endif
+int64_t {name}(
+    {listed}
+    int64_t begin,
+    int64_t end);
+"""

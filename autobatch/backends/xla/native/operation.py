@@ -11,11 +11,10 @@ import numpy as np
 
 from autobatch.backends.llvm.machine_code import RefusedError, UnavailableError
 from autobatch.backends.xla.native.code import module
-from autobatch.backends.xla.native.eligible import DTYPE
 from autobatch.backends.xla.native.tasks import RecurrenceForm
-from autobatch.backends.xla.products import build
-from autobatch.backends.xla.products.choice import ProductChoice
-from autobatch.backends.xla.products.operation import Matrix
+from autobatch.backends.xla.native.values import DTYPE
+from autobatch.backends.xla.products.kernel import registered, registered_code
+from autobatch.backends.xla.products.operation import Matrix, ProductChoice
 from autobatch.ir import jax_compat
 from autobatch.ir.system import Variable
 from autobatch.options import OptionError
@@ -77,7 +76,7 @@ def _prepared(loop: LevelLoop) -> tuple[RecurrenceForm, str]:
         raise RefusedError("asked for")
     if {str(b.dtype) for b in loop.buffers} != {DTYPE}:
         raise RefusedError(f"it is for {DTYPE} alone")
-    kernel, packing = build.registered(DTYPE), build.registered(DTYPE, "pack")
+    kernel, packing = registered(DTYPE), registered(DTYPE, "pack")
 
     def matrix(product: RowProduct) -> Matrix:
         found = loop.products.matrices.pack(product, ProductChoice(kernel, "in a level loop", packing))
@@ -85,4 +84,4 @@ def _prepared(loop: LevelLoop) -> tuple[RecurrenceForm, str]:
         return found
 
     form = RecurrenceForm(loop, kernel.kernel, matrix)
-    return form, build.registered_code("levels", module(form), DTYPE)
+    return form, registered_code("levels", module(form), DTYPE)

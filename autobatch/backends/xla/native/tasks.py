@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 
 from autobatch.backends.llvm.machine_code import RefusedError
-from autobatch.backends.xla.native.eligible import check_product
-from autobatch.backends.xla.native.values import SAME, Values, check, size
+from autobatch.backends.xla.native.values import SAME, Values, check, check_product, size
 from autobatch.backends.xla.products.kernel import ProductKernel
 from autobatch.backends.xla.products.operation import SCRATCH, TILE
-from autobatch.data.tables import window_widths
+from autobatch.data.spec import window_widths
 from autobatch.ir import core
 from autobatch.ir.system import Collect, Compute, Equation, Fold, Follow, Gather, Variable, reads, results
 from autobatch.passes.schedule.contractions import RowProduct, row_product

@@ -18,15 +18,26 @@ operations are what it says on the right, by XLA's own product; so every transfo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.backends.xla.products.build import Registered
+from autobatch.backends.llvm.machine_code import UnavailableError
+from autobatch.backends.xla.products import kernel
+from autobatch.backends.xla.products.kernel import Operation, Registered
 from autobatch.backends.xla.rows import take
+from autobatch.ir import jax_compat
+from autobatch.ir.core import Array
+from autobatch.ir.system import Atom, Compute, Equation, Gather, Variable, results
+from autobatch.options import OptionError
+from autobatch.passes.schedule.contractions import RowProduct, row_product
+from autobatch.passes.schedule.fission import Recurrence
 
 Source = tuple[Any, Any | None]
 """Rows: an array [rows, k], and int32[m], which rows of it are meant; None for all of them, and m is their number."""
@@ -207,3 +218,244 @@ def _shapes(rows: int, matrix: Matrix, made: Registered) -> tuple[jax.ShapeDtype
     tiles = -(-rows // most)
     scratch = (-(-rows // tiles), room)
     return jax.ShapeDtypeStruct((rows, n), matrix.dtype), jax.ShapeDtypeStruct(scratch, matrix.dtype)
+
+
+# ---- choice
+#
+# Which products the kernel computes, and which XLA: by the option `products`, and by what was measured.
+#
+# On one core with AVX-512 (XLA's product of JAX 0.10; the same rows gathered in both), the kernel takes 0.5 to 0.9 of
+# XLA's time from 8 rows on, for matrices from 16x16 to 1024x1024, 1.0 for 2048x2048, and 1.4 for 4096x4096: it packs
+# nothing in the loop, and needs no gathered rows in memory. One row, and matrices of a few numbers, are as fast by the
+# loops that XLA writes into the program. The kernel runs on one core, XLA cuts large products among all cores there
+# are.
+
+
+logger = logging.getLogger("autobatch")
+
+DTYPES = ("float32", "float64")
+LEAST = 1024
+"""Multiply-adds from which a call of the kernel is worth it."""
+MANY = 12_000_000
+"""Multiply-adds that XLA cuts among cores."""
+LARGEST = 2**21
+"""Numbers in a matrix from which XLA's product is as fast on one core, or faster: it packs for more levels of cache."""
+
+FEW, FEW_OUTER, UNPACKED = 8, 32, 2**16
+"""Rows below which XLA's product, and that of two columns of rows, is faster where the matrix has so many numbers and
+is not packed already: 0.8 of the time for 4 rows and 256x256, forwards, and 0.7 to 0.8 backwards for 4 and 16."""
+
+
+@dataclass(frozen=True)
+class ProductChoice:
+    """The kernel, or None for XLA's product, and why; with the one that packs the matrix for it."""
+
+    kernel: Registered | None
+    why: str
+    packing: Registered | None = None
+
+
+def require(option: str) -> None:
+    """OptionError where the option wants kernels and there are none on this machine."""
+    if option == "native":
+        try:
+            kernel.registered("float32")
+        except UnavailableError as error:
+            raise OptionError(f"option 'products' is 'native', but there is no kernel: {error}") from None
+
+
+def choose(option: str, product: RowProduct, rows: int, once: bool = False) -> ProductChoice:
+    """What computes a product of so many rows at once. `once`: the matrix is packed for it alone."""
+    size = product.contracted * product.columns
+    slower = "XLA's is as fast for so large a matrix" if size >= LARGEST else _slower(rows * size)
+    if once and rows < FEW and size >= UNPACKED:
+        slower = "to pack the matrix takes as long as the product of so few rows"
+    return _choose(option, _dtype(product), "product", _not_covered(product), slower)
+
+
+def choose_outer(option: str, product: RowProduct, rows: int) -> ProductChoice:
+    """What computes the cotangent of the matrix of a product from so many rows, or fewer: the number is known when the
+    program runs, and the kernel reads no others. (On one core, for 1171 of 1456 rows of 300 and 750 numbers, it takes
+    0.7 of the time of XLA's product of masked copies.)"""
+    size = product.contracted * product.columns
+    slower = _slower(rows * size)
+    if rows < FEW_OUTER and size >= UNPACKED:
+        slower = "XLA's is faster for so few rows"
+    return _choose(option, _dtype(product), "outer", _not_covered(product), slower)
+
+
+def choose_sum(option: str, dtype: Any, entries: int, numbers: int) -> ProductChoice:
+    """What adds up rows of so many numbers by owner, of so many entries at most."""
+    slower = "too little work for a call" if entries * numbers < LEAST else None
+    why = None if str(dtype) in DTYPES else f"the kernel is for float32 and float64 alone, not for {dtype}"
+    why = "the rows are empty" if not numbers else why
+    return _choose(option, str(dtype), "sum", why, slower)
+
+
+def choose_empty(option: str, dtype: Any, bytes: int) -> ProductChoice:
+    """What makes memory that will be written before it is read. Floats alone: whatever is there, it is a number."""
+    slower = "too few bytes for a call" if bytes < LEAST else None
+    why = None if str(dtype) in DTYPES else f"the kernel is for float32 and float64 alone, not for {dtype}"
+    return _choose(option, str(dtype), "empty", why, slower)
+
+
+def _choose(option: str, dtype: str, operation: Operation, never: str | None, slower: str | None) -> ProductChoice:
+    if option == "xla":
+        return ProductChoice(None, "asked for")
+    why = slower if never is None and option == "auto" else never
+    if why is not None:
+        return ProductChoice(None, why)
+    try:
+        packing = kernel.registered(dtype, "pack") if operation == "product" else None
+        return ProductChoice(kernel.registered(dtype, operation), "the faster one here", packing)
+    except UnavailableError as error:
+        if option == "native":
+            raise OptionError(f"option 'products' is 'native', but there is no kernel: {error}") from None
+        return ProductChoice(None, str(error))
+
+
+def _dtype(product: RowProduct) -> str:
+    return str(jax_compat.device_dtype(product.weight.type))
+
+
+def _not_covered(product: RowProduct) -> str | None:
+    """Why the kernel cannot compute a product."""
+    result = product.equation.results[0].type
+    assert isinstance(result, Array)
+    dtypes = {str(jax_compat.device_dtype(t)) for t in (product.row.type, product.weight.type, result)}
+    if len(dtypes) > 1 or not dtypes <= set(DTYPES):
+        return f"the kernel is for float32 and float64 alone, not for {' and '.join(sorted(dtypes))}"
+    if not product.contracted or not product.columns:
+        return "the matrix is empty"
+    return None
+
+
+def _slower(work: int) -> str | None:
+    """Why XLA's product is taken to be the faster one."""
+    if work < LEAST:
+        return "too little work for a call"
+    if work >= MANY and available_cores() > 1:
+        return f"XLA cuts so much work among {available_cores()} cores"
+    return None
+
+
+def available_cores() -> int:
+    """Processors that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+# ---- window
+#
+# The products that the kernel computes. In level loops: matrices packed before, rows gathered in the loop. Of all rows
+# of a space: as many as there are, whatever there is room for.
+
+
+__all__ = ["LoopProducts", "Matrices", "Source", "product_of_rows"]
+
+
+class Matrices:
+    """The matrices of a program, packed once each."""
+
+    def __init__(self, values: Mapping[Variable, Any], makers: Mapping[Variable, Equation]) -> None:
+        """`values`: of the variables that are known so far, and what made them: more of them as the program is traced,
+        outside of its loops."""
+        self.values, self.makers = values, makers
+        self.packed: dict[tuple[Variable, int, str], Matrix] = {}
+
+    def get(self, product: RowProduct, kernel: Registered) -> Matrix | None:
+        """The matrix of a product as a kernel reads it, where it was packed."""
+        return self.packed.get((product.weight, product.axis, kernel.target))
+
+    def pack(self, product: RowProduct, choice: ProductChoice) -> Matrix | None:
+        """The same, packed now where it was not; None where no kernel is chosen."""
+        if choice.kernel is None or choice.packing is None:
+            return None
+        if (found := self.get(product, choice.kernel)) is None:
+            found = pack(self._parts(product.weight), product.axis == 1, choice.packing)
+            self.packed[product.weight, product.axis, choice.kernel.target] = found
+        return found
+
+    def _parts(self, weight: Variable) -> list[Any]:
+        """The matrices of which a matrix is put together, one above the other: perhaps nobody else needs it whole."""
+        maker = self.makers.get(weight)
+        if isinstance(maker, Compute) and maker.op.name == "concatenate" and maker.op["dimension"] == 0:
+            parts = [self.values.get(x) for x in maker.operands if isinstance(x, Variable)]
+            if len(parts) == len(maker.operands) and all(p is not None and p.shape[0] for p in parts):
+                return parts
+        return [self.values[weight]]
+
+
+def product_of_rows(
+    option: str, equation: Equation, matrices: Matrices, capacity: int, rows: Callable[[Variable], Any], count: Any
+) -> Any | None:
+    """The result of an equation over all rows of a space, where it is a product that the kernel computes; else None.
+
+    `rows`: those of an operand. Only the first `count` are multiplied, the others are zero."""
+    product = row_product(equation)
+    if product is None or product.weight not in matrices.values:
+        return None
+    choice = choose(option, product, capacity, once=True)
+    if choice.kernel is None or (matrix := matrices.pack(product, choice)) is None:
+        return None
+    return multiply([(rows(product.row), None)], matrix, choice.kernel, count)
+
+
+class LoopProducts:
+    """Which products of a recurrence are the kernel's at which width, and their matrices, packed."""
+
+    def __init__(self, option: str, recurrence: Recurrence, widths: Sequence[int], matrices: Matrices) -> None:
+        """`matrices`: of the variables that are known before the loop."""
+        require(option)
+        self.makers: dict[Variable, Equation] = {
+            r: e for t in recurrence.tasks for e in t.equations for r in results(e)
+        }
+        self.option, self.matrices = option, matrices
+        for task in recurrence.tasks:
+            for equation in task.equations:
+                product = row_product(equation)
+                if product is not None and product.weight in matrices.values:
+                    self._prepare(product, widths)
+
+    def _prepare(self, product: RowProduct, widths: Sequence[int]) -> None:
+        """Pack the matrix of a product where the kernel computes it at some width."""
+        for width in widths:
+            choice = choose(self.option, product, width)
+            shape = f"[{width}, {product.contracted}] x [{product.contracted}, {product.columns}]"
+            by = "XLA" if choice.kernel is None else choice.kernel.target
+            logger.debug("product %s of the line %s by %s: %s", shape, product.equation.span.line, by, choice.why)
+            self.matrices.pack(product, choice)
+
+    def of(
+        self,
+        equation: Equation,
+        width: int,
+        row: Callable[[Atom], Any],
+        gathered: Callable[[Gather], Source],
+    ) -> Any | None:
+        """The result of an equation for one window, where it is a product that the kernel computes; else None.
+
+        `row`: the window's rows of an operand. `gathered`: what a gather reads, and which rows."""
+        product = row_product(equation)
+        if product is None:
+            return None
+        kernel = choose(self.option, product, width).kernel
+        if kernel is None or (matrix := self.matrices.get(product, kernel)) is None:
+            return None
+        return multiply(self._sources(product.row, matrix.dtype, row, gathered), matrix, kernel)
+
+    def _sources(
+        self, x: Variable, dtype: Any, row: Callable[[Atom], Any], gathered: Callable[[Gather], Source]
+    ) -> list[Source]:
+        """The rows of an operand, as the kernel gathers them itself: straight from where they come from."""
+        maker = self.makers.get(x)
+        if isinstance(maker, Gather):
+            source = gathered(maker)
+            if source[0].dtype == dtype:
+                return [source]
+        if isinstance(maker, Compute) and maker.op.name == "concatenate":
+            parts = [p for p in maker.operands if isinstance(p, Variable) and p.space is not None]
+            if len(parts) == len(maker.operands) and all(p.type.shape[0] for p in parts):
+                return [s for p in parts for s in self._sources(p, dtype, row, gathered)]
+        return [(row(x), None)]
