@@ -1,6 +1,6 @@
 """Random programs that make data of their own: lists, dicts, objects and strings, which they change, alias and read.
 
-What they do with them stands in tables (`containers.py`); here rows are drawn and their names filled in.
+What they do with them stands in tables (`memory.py`); here rows are drawn and their names filled in.
 """
 
 from __future__ import annotations

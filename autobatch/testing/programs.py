@@ -28,7 +28,7 @@ from autobatch.testing.writing import INTEGER, NUMBER, DrawnScope, Lines, Statem
 # Random programs of what Python decides in a way of its own: constants that loops test, zeros with a sign, exceptions
 # of arithmetic, values that the path taken does not use, closures, objects that all examples share.
 #
-# Each construct is a row of Python text in a table; names in braces are filled in as in `containers.py`, with these:
+# Each construct is a row of Python text in a table; names in braces are filled in as in `memory.py`, with these:
 #
 #     {n}          a variable that holds a number of Python
 #     {x} {y} {z}  an expression of such numbers, and two that are simple

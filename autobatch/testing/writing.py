@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 NUMBER, VECTOR, INTEGER, COUNT = "number", "vector", "integer", "count"
 """Kinds of variables. An integer depends on structure alone; a count is an integer that computed numbers decided."""
 SCALARS = (NUMBER, VECTOR, COUNT, INTEGER)
-"""Those that stand for themselves; the others are containers (`containers.py`)."""
+"""Those that stand for themselves; the others are containers (`memory.py`)."""
 PARAMETERS = {"a": VECTOR, "x": NUMBER, "k": INTEGER}
 """What every drawn function takes behind the shared arguments and a tree, and returns."""
 

@@ -5,7 +5,7 @@
 The emitter is that of the lanes, with gangs of one: control is jumps, and the hardware masks threads that disagree. The
 scratch memory of a warp is `tapes` bytes for the states of loops and `stacks` for those of recursion, for each thread;
 `notes[0]` becomes 1 where a row has failed, `notes[1]` where a stack did not suffice. What is summed over rows is
-written row by row, and added up behind that (`sums.py`).
+written row by row, and added up behind that (`kernel.py`).
 
 For tests the same kernel is written for the host, where the driver's array of addresses of parameters is its own:
 

@@ -42,7 +42,7 @@ CHUNK = 64
 
 Operation = Literal["product", "outer", "pack", "sum", "empty"]
 """The product of rows and a matrix (this module), the sum of outer products of rows (`kernel.py`), matrices in panels
-(`packing.py`), sums of rows by owner (`sums.py`), memory that nothing is written to."""
+(`kernel.py`), sums of rows by owner (`kernel.py`), memory that nothing is written to."""
 
 
 @dataclass(frozen=True)
@@ -603,7 +603,7 @@ def sum_rows(kernel: ProductKernel) -> LlvmFunction:
 #                 results     out: [m, n], scratch: [tile, room]
 #     outer       arguments   x0, index0, x1, index1, ..., g: [m, n], count: int32[]
 #                 results     out: [k, n], left: [k rounded up to blocks, room], right: [room, panel]
-#     pack        arguments   turned: int32[t], matrices (`packing.py`), which are transposed if t is not zero
+#     pack        arguments   turned: int32[t], matrices (`kernel.py`), which are transposed if t is not zero
 #                 results     packed matrix: [panels, k, panel]
 #     sum         arguments   x: [any, n], source: int32[entries], owner: int32[entries]
 #                 results     out: [rows, n]
