@@ -257,7 +257,7 @@ def test_what_has_left_once_runs_by_xla():
 
 def test_no_checks_where_intervals_tell(tmp_path):
     ab.batched(indices, backend="llvm", options=ab.options(dump=tmp_path))(KS, NS)
-    text = (tmp_path / "01-example.txt").read_text()
+    text = (tmp_path / "02-mark-integers.txt").read_text()
     assert text.count("exact=True") == 3  # a product of two indices, one more, and the sum; not twice an index
 
 
