@@ -111,6 +111,12 @@ def layer(w: Any, x: Any) -> Any:
     return jnp.tanh(w @ x).sum()
 
 
+def perceptron(layers: Any, x: Any) -> Any:
+    for w, b in layers:
+        x = jnp.tanh(x @ w + b)
+    return x.sum()
+
+
 def recurrent(w: Any, x: Any) -> Any:
     h = x
     for _ in range(STEPS):
@@ -378,6 +384,28 @@ def read(w: Any, tree: Tree) -> Any:
     return folded(w, tree).sum()
 
 
+def softened(scale: Any, tree: Tree) -> Any:
+    """A list of the results of calls that is read twice."""
+    below = [softened(scale, c) for c in tree.children]
+    top = max(below, default=0.0)
+    return scale * tree.word + sum(jnp.exp(x - top) for x in below)
+
+
+def summed(p: Any, tree: Tree) -> tuple[Any, Any]:
+    """A cell of a child-sum tree-LSTM: its output and its state."""
+    below = [summed(p, c) for c in tree.children]
+    h_sum = sum((h for h, _ in below), jnp.zeros(p["forget"].shape[0]))
+    x = p["words"][tree.word]
+    i, o, u = jnp.split(x @ p["input"] + h_sum @ p["state"], 3)
+    f = x @ p["forget"]
+    c = jax.nn.sigmoid(i) * jnp.tanh(u) + sum(jax.nn.sigmoid(f + h @ p["forget"]) * c for h, c in below)
+    return jax.nn.sigmoid(o) * jnp.tanh(c), c
+
+
+def gathered(p: Any, tree: Tree) -> Any:
+    return summed(p, tree)[0].sum()
+
+
 @dataclass
 class Phrase:
     word: int
@@ -537,6 +565,9 @@ def cases(rows: int) -> Iterator[Case]:
     yield Case("adaptive", adaptive, 0, (1.0 + jnp.abs(array(rows)),), 0)
     for d in (4, 16, 32, 64, 96):
         yield Case(f"layer {d}", layer, (None, 0), (array(d, d), array(rows, d)), 0)
+    for d in (64, 256):
+        layers = [(array(d, d) / d**0.5, array(d)) for _ in range(4)]
+        yield Case(f"perceptron {d}", perceptron, (None, 0), (layers, array(rows, d)), 0)
     for d in (4, 16, 32):
         yield Case(f"recurrent {d}", recurrent, (None, 0), (array(d, d), array(rows, d)), 0)
     for d in (16, 64):
@@ -588,6 +619,13 @@ def cases(rows: int) -> Iterator[Case]:
             cell = {name: array(*shape) / d**0.5 for name, shape in shapes.items()}
             phrases = [_phrase(numbers, int(numbers.integers(5, 35))) for _ in range(rows)]
             yield Case(f"composed {d}{end}", understood, (None, 0), (cell, phrases), 0, packed)
+        for d in (16, 64):
+            shapes = {"words": (10, d), "input": (d, 3 * d), "state": (d, 3 * d), "forget": (d, d)}
+            cell = {name: array(*shape) / d**0.5 for name, shape in shapes.items()}
+            trees = [_tree(numbers, 4, 10) for _ in range(rows)]
+            yield Case(f"summed {d}{end}", gathered, (None, 0), (cell, trees), 0, packed)
+        trees = [_tree(numbers, 4, 10) for _ in range(rows)]
+        yield Case(f"softened{end}", softened, (None, 0), (jnp.float32(0.1), trees), 0, packed)
         yield Case(f"bag{end}", bag, (None, 0), (array(100, 32), words(100)), 0, packed)
         yield Case(f"best path{end}", best_path, (None, 0), (array(9, 9), words(9)), 0, packed)
         yield Case(f"all paths{end}", all_paths, (None, 0), (array(9, 9), words(9)), 0, packed)

@@ -401,11 +401,14 @@ class _DeviceValues:
         results = instruction.results
         match instruction:
             case Apply(op=op, operands=xs):
-                if op.name != "length" and any(map(self.holds, xs)):
-                    self.add(results)
-                if op.name == "masked" and not op.is_jax:  # nothing before masks
+                is_masked = op.name == "masked" and not op.is_jax  # nothing before masks
+                if is_masked:
                     self.flow(xs, op["region"].args)
                     self.region(op["region"])
+                if is_masked and not self.inherent:
+                    self.flow(op["region"].results, results)
+                elif op.name != "length" and any(map(self.holds, xs)):
+                    self.add(results)
             case If(condition=condition, then=then, orelse=orelse):
                 for arm in (then, orelse):
                     self.region(arm)

@@ -225,9 +225,9 @@ class TestCosts:
 
 def test_derivatives_of_products_are_for_xla_sooner():
     f = ab.batched(lambda w, x: jnp.tanh(w @ x).sum(), in_axes=(None, 0))
-    w, x = jnp.eye(64), jnp.ones((MANY, 64))
+    w, x = jnp.eye(32), jnp.ones((MANY, 32))
     assert taken(f, w, x)["taken"] == "llvm"
-    np.testing.assert_allclose(f(w, x), 64 * np.tanh(np.ones(MANY)), rtol=1e-5)
+    np.testing.assert_allclose(f(w, x), 32 * np.tanh(np.ones(MANY)), rtol=1e-5)
     wanted = jax.grad(lambda w: jax.vmap(lambda x: jnp.tanh(w @ x).sum())(x).sum())(w)
     np.testing.assert_allclose(ab.grad(f)(w, x), wanted, rtol=1e-4)
     assert f.cache_info().specialisations == 2
@@ -331,7 +331,7 @@ class TestStructure:
     machine code for each row anyway."""
 
     def test_derivatives_with_products_are_for_xla_where_plans_are_kept(self):
-        f, lists, w = ab.batched(with_products, in_axes=(None, 0)), [[1.0], [2.0, 3.0]], 2 * jnp.eye(96)
+        f, lists, w = ab.batched(with_products, in_axes=(None, 0)), [[1.0], [2.0, 3.0]], 2 * jnp.eye(32)
         packed, wanted = ab.pack(lists), jax.grad(lambda w: sum(f.loop(w, lists)))(w)
         assert taken(f, w, lists)["taken"] == taken(f, w, packed)["taken"] == "llvm"
         np.testing.assert_allclose(f(w, lists), f(w, packed))
