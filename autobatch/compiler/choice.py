@@ -67,8 +67,8 @@ class Use(StrEnum):
         return int(last) if last.isdigit() else None
 
 
-MANY, MANY_OF_STRUCTURE = 4096, 64
-"""Examples of a call that may have any number of them: arrays, and lists or objects."""
+MANY, PACKED = 4096, 64
+"""Examples of a call that has more than a thousand, and of packed ones, of which there may be any number."""
 
 CALLS = (Use.CALL_OF_8, Use.CALL_OF_64, Use.CALL_OF_1024, Use.CALL)
 DERIVATIVES = (Use.DERIVATIVE_OF_8, Use.DERIVATIVE_OF_64, Use.DERIVATIVE_OF_1024, Use.DERIVATIVE)
@@ -125,8 +125,7 @@ def use_of(call: CallFacts) -> Use | None:
     if call.platform == "cpu":
         if not call.kept:
             uses = DERIVATIVES if call.derives else CALLS
-            fits = (use for use in uses if use.most is None or (not call.structured and call.count <= use.most))
-            return next(fits)
+            return next(use for use in uses if use.most is None or call.count <= use.most)
         if call.numbers:
             return None
         return Use.DERIVATIVE_OF_BATCH if call.derives else Use.OF_BATCH
@@ -138,15 +137,16 @@ def compiles_functions(backend: str) -> Backend[WholeFunction, WholeRegion, Func
     return BY_FUNCTIONS.get(backend) or BY_FUNCTIONS[Cuda.name if backend == Use.ON_GPU else Llvm.name]
 
 
-def load_of(use: Use, work: Work) -> Load:
+def load_of(use: Use) -> Load:
     """The call that costs are compared for."""
-    rows = use.most or (MANY_OF_STRUCTURE if work.structured or work.recursions else MANY)
-    return Load(rows, "derivatives" in use, "batches" in use, "gpu" if use is Use.ON_GPU else "cpu")
+    packed = "batches" in use
+    rows = use.most or (PACKED if packed else MANY)
+    return Load(rows, "derivatives" in use, packed, "gpu" if use is Use.ON_GPU else "cpu")
 
 
 def costs(use: Use, work: Work) -> dict[str, Cost]:
     """What a call costs, by each back end that may be chosen for a use."""
-    return {b.name: b.cost(work, load_of(use, work)) for b in (compiles_functions(use), Xla())}
+    return {b.name: b.cost(work, load_of(use)) for b in (compiles_functions(use), Xla())}
 
 
 def declines(use: Use, work: Work) -> str:
@@ -161,7 +161,7 @@ def declines(use: Use, work: Work) -> str:
 def in_words(use: Use, work: Work) -> str:
     """What decides, as `explain` says it."""
     times = " and ".join(f"{name} {cost.call:,.0f}" for name, cost in costs(use, work).items())
-    rows = load_of(use, work).rows
+    rows = load_of(use).rows
     return f"{times} microseconds, estimated for {rows:,} examples of {work}"
 
 

@@ -21,7 +21,7 @@ from scipy.optimize import minimize
 from autobatch.backends.interface import Load, Work
 from autobatch.backends.llvm.whole import program as of_llvm
 from autobatch.backends.xla import program as of_xla
-from autobatch.compiler.choice import CLOSE
+from autobatch.compiler.choice import CLOSE, CallFacts, load_of, use_of
 
 FLOOR = 10.0
 """Microseconds below which nobody sees a difference."""
@@ -31,11 +31,12 @@ MOST_OFF = 2.0
 
 @dataclass(frozen=True)
 class Sample:
-    """A call, and what it took by both back ends."""
+    """A call, and what it took by both back ends. `asked`: the call that costs are compared for when it is chosen."""
 
     name: str
     work: Work
     load: Load
+    asked: Load
     llvm: float
     xla: float
 
@@ -46,9 +47,13 @@ def samples(paths: Sequence[Path]) -> list[Sample]:
     for case in (case for path in paths for case in json.loads(path.read_text())["cases"]):
         times = case["times"]
         if case.get("work") and "llvm" in times and "xla" in times:
-            load = Load(case["rows"], case["what"] == "gradient", case["name"].endswith("packed"))
+            work, packed = Work(**case["work"]), case["name"].endswith("packed")
+            load = Load(case["rows"], case["what"] == "gradient", packed)
+            facts = CallFacts(True, load.derives, work.structured, load.rows, packed, False, False, "cpu", False)
+            use = use_of(facts)
+            assert use is not None
             given = {k: max(times[k], FLOOR) for k in ("llvm", "xla")}
-            found.append(Sample(case["name"], Work(**case["work"]), load, **given))
+            found.append(Sample(case["name"], work, load, load_of(use), **given))
     return found
 
 
@@ -68,7 +73,9 @@ def fitted(given: Sequence[Sample], derives: bool) -> tuple[Any, Any]:
         a = np.log([of_llvm.cost(s.work, s.load, own).call for s in held])
         b = np.log([of_xla.cost(s.work, s.load, other).call for s in held])
         took = np.log([s.llvm for s in held]), np.log([s.xla for s in held])
-        chosen = 1 / (1 + np.exp((a - b - np.log(CLOSE)) / SOFT))
+        apart = np.log([of_llvm.cost(s.work, s.asked, own).call for s in held])
+        apart -= np.log([of_xla.cost(s.work, s.asked, other).call for s in held])
+        chosen = 1 / (1 + np.exp((apart - np.log(CLOSE)) / SOFT))
         regret = chosen * took[0] + (1 - chosen) * took[1] - np.minimum(*took)
         off = sum((np.clip(x - t, -MOST_OFF, MOST_OFF) ** 2).mean() for x, t in zip((a, b), took, strict=True))
         return float(20 * regret.mean() + off + 0.02 * ((x - first) ** 2).mean())
@@ -88,7 +95,7 @@ def report(given: Sequence[Sample], derives: bool, own: Any, other: Any) -> str:
     """The constants, and what choosing by them costs."""
     lines, regrets = [f"{own}", f"{other}"], []
     for s in (s for s in given if s.load.derives == derives):
-        a, b = of_llvm.cost(s.work, s.load, own).call, of_xla.cost(s.work, s.load, other).call
+        a, b = of_llvm.cost(s.work, s.asked, own).call, of_xla.cost(s.work, s.asked, other).call
         regret = (s.llvm if a <= CLOSE * b else s.xla) / min(s.llvm, s.xla)
         regrets.append(regret)
         if regret > 1.2:

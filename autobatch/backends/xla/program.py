@@ -47,10 +47,11 @@ class XlaConstants:
     """`call`: of one executable. `operation_ns`: those that XLA does not fuse. Of each row: numbers that are made,
     multiplications of products, and products and sorts that each row has for itself (`own`). `dot`: a product of many
     rows. `control`: data-dependent control flow; `inside_ns`: of each row, the multiplications in there. `plan`,
-    `plan_row`: where lists and objects come with the call, or integers decide a recursion. `planned`: where their
+    `plan_row`, `plan_operation_ns`: where lists and objects come with the call, or integers decide a recursion; of each
+    row, and of each of its operations. `planned`: where their
     plan is kept; `level`: a loop over them whose steps have no product; `case`: a branch in a recursion. `wake`:
     threads that share the rows. `planned_*`: of examples of structure, numbers and multiplications, as there are few
-    iterations."""
+    iterations, and more of products whose factors each row has for itself (`planned_own_ns`)."""
 
     call: float
     operation_ns: float
@@ -62,17 +63,21 @@ class XlaConstants:
     inside_ns: float
     plan: float
     plan_row: float
+    plan_operation_ns: float
     planned: float
     level: float
     case: float
     wake: float
     planned_element_ns: float
     planned_multiplication_ns: float
+    planned_own_ns: float
 
 
-VALUES = XlaConstants(18.0, 1.2, 0.23, 0.019, 1.5, 8.3, 270.0, 0.29, 11000.0, 8.3, 150.0, 1.9, 4.4, 94.0, 0.0038, 0.011)
+VALUES = XlaConstants(
+    18.0, 0.81, 0.22, 0.016, 1.3, 8.0, 270.0, 0.28, 7100.0, 1.9, 85.0, 160.0, 2.0, 2.0, 96.0, 0.0027, 0.018, 1.1
+)
 DERIVATIVES = XlaConstants(
-    37.0, 86.0, 1.4, 0.011, 1.3, 14.0, 800.0, 4.1, 8900.0, 32.0, 240.0, 370.0, 210.0, 59.0, 0.026, 0.09
+    35.0, 80.0, 1.4, 0.019, 1.3, 17.0, 820.0, 4.4, 5800.0, 12.0, 42.0, 180.0, 370.0, 250.0, 29.0, 0.02, 0.098, 5.3
 )
 
 LAUNCH, GPU_CALL, TURNS = 10.0, 80.0, 16
@@ -97,10 +102,11 @@ def cost(work: Work, load: Load, constants: XlaConstants | None = None) -> Cost:
     row = of.element_ns * work.elements + of.multiplication_ns * work.multiplications
     if is_planned:
         row = of.planned_element_ns * work.elements + of.planned_multiplication_ns * work.multiplications
+        row += of.planned_own_ns * work.own_multiplications
     call = of.call + of.wake * wakes + rows * (1e-3 * row + of.own * work.own)
     if is_planned:
         call += of.planned + of.level * work.loops * (not work.dots) + of.case * work.branches * work.recursions
-        call += 0.0 if load.planned else of.plan + of.plan_row * rows
+        call += 0.0 if load.planned else of.plan + (of.plan_row + 1e-3 * of.plan_operation_ns * work.operations) * rows
     else:
         call += 1e-3 * of.operation_ns * work.operations + of.dot * work.dots * (rows > MANY)
     if controls:

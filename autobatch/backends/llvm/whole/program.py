@@ -50,8 +50,8 @@ class MachineCodeConstants:
     alone_ns: float
 
 
-VALUES = MachineCodeConstants(56.0, 120.0, 0.85, 0.018, 0.073, 0.025, 0.23, 4.1, 1.8, 0.34)
-DERIVATIVES = MachineCodeConstants(130.0, 140.0, 1.4, 0.23, 1.0, 0.22, 4.0, 0.45, 1.9, 0.4)
+VALUES = MachineCodeConstants(55.0, 120.0, 0.74, 0.019, 0.066, 0.05, 1.0, 3.1, 1.6, 0.46)
+DERIVATIVES = MachineCodeConstants(140.0, 130.0, 0.67, 0.6, 0.88, 0.56, 6.9, 0.73, 2.0, 1.1)
 
 START, OPERATION = 0.07, 1e-4
 """Seconds to compile at least, and for each instruction (medians of the same programs)."""
@@ -63,8 +63,9 @@ def cost(work: Work, load: Load, constants: MachineCodeConstants | None = None) 
     """What a call costs."""
     of = constants or (DERIVATIVES if load.derives else VALUES)
     row = of.element_ns * work.elements + of.multiplication_ns * work.products + of.operation_ns * work.operations
-    row += of.returned_ns * work.returned + of.own_ns * work.own_multiplications
-    row += of.alone_ns * work.elements * (work.structured and work.recursions > 0 and work.dots > 0)
+    alone = work.structured and work.recursions > 0 and work.dots > 0
+    row += of.returned_ns * work.returned
+    row += of.alone_ns * work.elements if alone else of.own_ns * work.own_multiplications
     call = of.call + shared_out(load.rows * (1e-3 * row + of.recursion * work.recursions))
     if work.structured and not load.planned:
         call += of.read + of.read_row * load.rows

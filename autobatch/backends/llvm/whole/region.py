@@ -11,7 +11,7 @@ programs of blocks. No host has looked at any number: whatever a batched number 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -38,6 +38,7 @@ from autobatch.ir.core import (
     Type,
     Value,
     While,
+    operands,
     regions,
     walk,
 )
@@ -168,10 +169,10 @@ TURNS, INNER = 16, 4
 
 def work_of(whole: WholeRegion) -> Work:
     """What one example costs, as far as that can be told."""
-    cost = _WorkCount(_computed(whole), TURNS if whole.columns else 1)
+    cost = _WorkCount(_computed(whole), _varying_in(whole), TURNS if whole.columns else 1)
     cost.region(whole.region, 1)
     follow = _recursions(whole)
-    own, own_multiplications = _own_products(whole.region, set(whole.region.args[whole.shared :]))
+    own = _own_products(whole.region, set(whole.region.args[whole.shared :]))
     return Work(
         cost.operations,
         cost.multiplications,
@@ -188,23 +189,22 @@ def work_of(whole: WholeRegion) -> Work:
         sum(math.prod(r.type.shape) for r in whole.region.results if isinstance(r.type, Array)),
         whole.fails,
         cost.dots,
-        own_multiplications,
+        cost.own,
     )
 
 
-def _own_products(region: Region, varying: set[Operand]) -> tuple[int, int]:
-    """The products of a region, outside of its control, of which each example has both factors for itself, and sorts;
-    and the multiplications of these products."""
-    found = multiplied = 0
+def _own_products(region: Region, varying: set[Operand]) -> int:
+    """The products of a region, outside of its control, of which each example has both factors for itself, and
+    sorts."""
+    found = 0
     for i in region.body:
         if not isinstance(i, Apply) or not varying.isdisjoint(i.operands):
             varying.update(i.results)
         if isinstance(i, Apply) and i.op.name == "dot_general" and varying.issuperset(i.operands):
             found += 1
-            multiplied += _multiplications([x.type for x in i.operands], [r.type for r in i.results], dict(i.op.params))
         elif isinstance(i, Apply):
             found += i.op.name in SORTS and not varying.isdisjoint(i.operands)
-    return found, multiplied
+    return found
 
 
 def _multiplications(ins: Sequence[Type], outs: Sequence[Type], params: Mapping[str, Any]) -> int:
@@ -222,6 +222,35 @@ def _computed(whole: WholeRegion) -> Collection[Operand]:
         return frozenset()
     values = (v for r in all_regions(whole.region) for v in (*r.args, *(v for i in r.body for v in i.results)))
     return depending_on(whole.module, {v for v in values if _is_float(v.type)})
+
+
+def _varying_in(whole: WholeRegion) -> Collection[Operand]:
+    """What each example has for itself: what depends on its arguments, and on the parameters of recursions."""
+    found, size = set[Operand](whole.region.args[whole.shared :]), -1
+
+    def flow(sources: Iterable[Operand], targets: Iterable[Value]) -> None:
+        found.update(y for x, y in zip(sources, targets, strict=False) if x in found)
+
+    def region(of: Region) -> None:
+        for i in of.body:
+            if not found.isdisjoint(operands(i)):
+                found.update(i.results)
+            for inner in _inside(i):
+                if isinstance(i, Apply) and i.op.name == "blocks":
+                    found.update(inner.args)
+                elif isinstance(i, Apply):
+                    flow(i.operands, inner.args)
+                elif isinstance(i, For | While):
+                    carried = inner.args[isinstance(i, For) :]
+                    flow(i.init, carried)
+                    flow(inner.results, carried)
+                region(inner)
+                flow(inner.results, i.results)
+
+    while size < len(found):
+        size = len(found)
+        region(whole.region)
+    return found
 
 
 def _recursions(whole: WholeRegion) -> list[bool]:
@@ -258,19 +287,23 @@ def regions_of(x: Any) -> tuple[Region, ...]:
 def all_regions(region: Region) -> Iterator[Region]:
     """A region, and those inside, in parameters of operations too."""
     yield region
-    for i in region.body:
-        held = (r for _, x in i.op.params for r in regions_of(x)) if isinstance(i, Apply) else regions(i)
-        for inner in held:
-            yield from all_regions(inner)
+    for inner in (r for i in region.body for r in _inside(i)):
+        yield from all_regions(inner)
+
+
+def _inside(i: Instruction) -> Iterable[Region]:
+    """The regions of an instruction, in parameters of operations too."""
+    return (r for _, x in i.op.params for r in regions_of(x)) if isinstance(i, Apply) else regions(i)
 
 
 class _WorkCount:
-    """`computed`: the values that the host of XLA does not know. `turns`: of loops that it counts."""
+    """`computed`: the values that the host of XLA does not know; `varying`: those that each example has for itself.
+    `turns`: of loops over structure."""
 
-    def __init__(self, computed: Collection[Operand], turns: int) -> None:
-        self.computed, self.turns, self.within, self.outside = computed, turns, 0, 0
+    def __init__(self, computed: Collection[Operand], varying: Collection[Operand], turns: int) -> None:
+        self.computed, self.varying, self.turns, self.within, self.outside = computed, varying, turns, 0, 0
         self.operations = self.multiplications = self.longest = self.loops = self.decided = self.inside = 0
-        self.elements = self.branches = self.dots = 0
+        self.elements = self.branches = self.dots = self.own = 0
 
     def region(self, region: Region, times: int) -> None:
         for i in region.body:
@@ -289,7 +322,10 @@ class _WorkCount:
                 for _, x in op.params:
                     self.parameter(x, times)
                 self.operations += times
-                self.one(op.name, [x.type for x in i.operands], [r.type for r in i.results], dict(op.params), times)
+                ins, outs, params = [x.type for x in i.operands], [r.type for r in i.results], dict(op.params)
+                self.one(op.name, ins, outs, params, times)
+                if op.name == "dot_general" and all(x in self.varying for x in i.operands):
+                    self.own += times * _multiplications(ins, outs, params)
             case _:
                 self.operations += times * isinstance(i, If)
                 self.branches += isinstance(i, If)
