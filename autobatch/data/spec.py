@@ -2,7 +2,7 @@
 
 The planner runs the structural slice of `module` over all activations at once, and records *tables*: for every region
 the integers that its rows need. A number that crosses a region or an activation travels as a *pointer*: which
-`Definition` computed it, and in which row. (FRAMES.md, sections 1 and 4.)
+`Definition` computed it, and in which row.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
       h  = tanh(z)
 
 Order has no meaning here, and cycles are allowed through gathers. A `Variable` is an array `[rows, ...]` over its
-space, or one value when its space is None (uniform). (FRAMES.md, sections 1 and 2; Karp, Miller and Winograd 1967.)
+space, or one value when its space is None (uniform). (Karp, Miller and Winograd 1967.)
 """
 
 from __future__ import annotations

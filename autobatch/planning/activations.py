@@ -1,4 +1,4 @@
-"""Inspection: the structural slice of a program, run over all activations of a data set at once (FRAMES.md, 4.1).
+"""Inspection: the structural slice of a program, run over all activations of a data set at once.
 
 Breadth first: every pending activation of one function is executed together, with NumPy arrays of one entry an
 activation. A call interns its arguments, so that equal activations of an example are one; the frontier is deduplicated

@@ -1,6 +1,6 @@
 """The arrays of one call: a plan's rows sorted by level, pointers as positions, everything padded to a size class.
 
-(FRAMES.md, 4.2, 4.4 and 4.5.) What depends on the data set alone is in its `Binding`; this is done for each minibatch:
+What depends on the data set alone is in its `Binding`; this is done for each minibatch:
 
     cut          all integers of its examples, by one gather; pointers are rows of the minibatch then
     distinct     which rows are kept of equal ones

@@ -1,4 +1,4 @@
-"""Value numbers: rows that must compute the same get the same number, over a whole data set (FRAMES.md, 4.3).
+"""Value numbers: rows that must compute the same get the same number, over a whole data set.
 
     def h(t): return cell(emb[t.kind], sum(h(c) for c in t.kids))       number(row) = (kind, numbers of the kids' rows)
 

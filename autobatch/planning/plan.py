@@ -1,4 +1,4 @@
-"""Plans: the tables of a data set, made once, and those of a minibatch, cut from them (FRAMES.md, section 4).
+"""Plans: the tables of a data set, made once, and those of a minibatch, cut from them.
 
 In a `DataPlan` the rows of each example are contiguous in every space, and a pointer is (source, row within the
 example). So a minibatch is ranges put one behind the other; `bind` then sorts rows by level, turns pointers into
@@ -165,7 +165,7 @@ def counts_of_lists(plan: DataPlan) -> dict[int, int]:
 
 # ---- size classes
 #
-# Size classes: the capacities of the arrays of one executable (FRAMES.md, 4.5).
+# Size classes: the capacities of the arrays of one executable.
 
 
 SPREAD = 4.0
@@ -269,7 +269,7 @@ class SizeClasses:
 
 # ---- windows
 #
-# Windows: how a level of n rows is cut into pieces of fixed widths (FRAMES.md, 4.4).
+# Windows: how a level of n rows is cut into pieces of fixed widths.
 #
 # The last window of a level is shifted back over rows that are finished, so nothing past the level is written where the
 # space has enough rows before it.

@@ -1,4 +1,4 @@
-"""The structural slice one activation at a time: generated Python with an explicit stack (FRAMES.md, 4.1).
+"""The structural slice one activation at a time: generated Python with an explicit stack.
 
 Used where control waits for the structural result of a call (`if size(t.left) > 3`), and to find which failure of an
 example comes first in program order. Every function of the slice becomes a Python generator; a call is a `yield`, so

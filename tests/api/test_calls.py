@@ -214,7 +214,7 @@ def test_errors_have_one_root():
         assert issubclass(cls, ab.Error)
 
 
-# ---- API.md, section 7
+# ---- calls and derivatives of a tree-LSTM
 
 
 def leaf_cell(p, x):

@@ -1,4 +1,4 @@
-"""The programs of FRAMES.md, section 6, as users write them."""
+"""Programs that frames are made for, as users write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions for one example, written the way users write them: every case that FRAMES.md section 6 lists, and more.
+"""Functions for one example, written the way users write them.
 
 Each is run on batches that Hypothesis draws and compared with the plain Python loop (`test_equivalence.py`).
 """

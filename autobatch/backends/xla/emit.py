@@ -1,4 +1,4 @@
-"""One XLA program from a schedule: stages over all rows, recurrences as level loops (FRAMES.md, section 5).
+"""One XLA program from a schedule: stages over all rows, recurrences as level loops.
 
 Everything here runs under JAX's tracing: arrays are tracers, and what is emitted is what the calls leave in the jaxpr.
 """

@@ -1,4 +1,4 @@
-"""Level loops: one recurrence as nested loops over levels, tasks and windows of rows (FRAMES.md, section 5)."""
+"""Level loops: one recurrence as nested loops over levels, tasks and windows of rows."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class LevelLoop:
     """One recurrence: a loop over levels, in each level over the tasks, in each task over windows of several widths.
 
     Each array that other rows read is one buffer; a window gathers its operands, computes, and writes its rows in one
-    contiguous slice. (DESIGN.md section 8 lists what would make XLA copy the buffers.)"""
+    contiguous slice."""
 
     def __init__(self, emission: Emission, recurrence: Recurrence, before: Sequence[Task] = ()) -> None:
         """`before`: tasks on all rows of other spaces, whose results stand in the buffers of the loop. Only the kernel

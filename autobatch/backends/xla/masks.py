@@ -11,7 +11,7 @@
 
 What all rows share stays uniform: a condition of it is a plain `cond`, a loop that it ends a plain `while`. Where a
 derivative is wanted every arm is behind its `any`, and inside it rows outside the mask compute with the numbers of one
-inside (DESIGN.md, section 4: double where), so nothing that is not finite comes of them. A loop has a derivative by
+inside (a double `where`), so nothing that is not finite comes of them. A loop has a derivative by
 `backends/xla/masks.py`.
 """
 

@@ -1,7 +1,7 @@
 """The type of an abstract value: which leaves it has, and how to put it together again.
 
 Values cross a join, a loop, or a call as operands, one for each leaf. `layout_of` says which, `leaves` lists them,
-`rebuild` is the inverse, `unify` finds the layout that two values have in common (API.md, section 2).
+`rebuild` is the inverse, `unify` finds the layout that two values have in common.
 """
 
 from __future__ import annotations

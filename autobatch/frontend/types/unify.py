@@ -1,4 +1,4 @@
-"""What two values have in common: the layout that both convert to (API.md, section 2).
+"""What two values have in common: the layout that both convert to.
 
 float32*[]  and  int32*[]           ->  float32*[]
 None        and  (x, y)             ->  (x, y) or None

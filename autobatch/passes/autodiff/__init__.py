@@ -1,4 +1,4 @@
-"""Derivatives: a schedule -> the schedule of its adjoint (FRAMES.md, section 3)."""
+"""Derivatives: a schedule -> the schedule of its adjoint."""
 
 from autobatch.passes.autodiff.adjoint import Adjoint, RowCotangents, differentiate
 from autobatch.passes.autodiff.rules import Policy

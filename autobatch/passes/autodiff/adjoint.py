@@ -7,7 +7,6 @@
 
 The adjoint reads values of the primal under their own names. Its cycles lie within the mirror of those of the primal:
 each task runs on the rows, in the order and by the windows of the primal's, levels and tasks last first.
-(FRAMES.md, section 3.)
 """
 
 from __future__ import annotations

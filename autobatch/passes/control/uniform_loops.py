@@ -357,7 +357,7 @@ class _Fuser:
 #                                                   return %r
 #
 # A `Map` keeps its count, and its body becomes one call. The next turn of a loop is a tail call: whatever it hands on
-# unchanged is resolved on the host, so a captured value costs nothing per turn. (FRAMES.md, section 1.)
+# unchanged is resolved on the host, so a captured value costs nothing per turn.
 
 
 def loops_to_functions(module: Module, watched: frozenset[Value] = frozenset()) -> tuple[Module, frozenset[Value]]:

@@ -9,7 +9,7 @@
 
 A number is computed in the region where its operation stands. Wherever else it goes (through calls, results,
 branches, lists) it goes as a pointer on the host; the reader gathers its rows. So branches need no masks, a tail call
-copies nothing, and a value handed through a loop is read from where it was computed. (FRAMES.md, section 1.)
+copies nothing, and a value handed through a loop is read from where it was computed.
 """
 
 from __future__ import annotations
@@ -668,7 +668,7 @@ def data_type(schema: Schema, column: str) -> tuple[str, Array]:
 
 # ---- specialise
 #
-# Join early, specialise late: what a cycle does behind a branch moves into the branch's arms (FRAMES.md, section 1).
+# Join early, specialise late: what a cycle does behind a branch moves into the branch's arms.
 #
 #     %5 = if %2 then: ... yield %3              %7 = if %2 then: ... %8 = tanh(%3); yield %8
 #          else: ... yield %4             ->          else: ... %9 = tanh(%4); yield %9

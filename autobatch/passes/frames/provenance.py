@@ -2,7 +2,7 @@
 
 A number is computed in the region where its operation stands; everything else (parameters, results of calls and of
 branches, loads, elements of lists) is a pointer to some of these *sources*. `Provenance.sources` is their least
-fixpoint over the calls of the module; a pointer with one uniform source is that value. (FRAMES.md, section 1.)
+fixpoint over the calls of the module; a pointer with one uniform source is that value.
 """
 
 from __future__ import annotations

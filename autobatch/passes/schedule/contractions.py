@@ -353,7 +353,7 @@ def before_join(gather: Gather, product: RowProduct, ids: Iterator[int]) -> list
 #
 # `loss[root]` is the sum of what paths from the root lead to, each term as often as there are paths. The host knows the
 # paths, so the device adds up one run of rows. Only for sums of few numbers a row, that nothing else reads row by row:
-# adding long rows one by one costs more than the levels. (FRAMES.md, section 2.)
+# adding long rows one by one costs more than the levels.
 
 
 SIGNS = {"add": (1, 1), "sub": (1, -1), "neg": (-1,)}

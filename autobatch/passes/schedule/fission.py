@@ -1,4 +1,4 @@
-"""Fission: which equations run once over all their rows, and which need a level loop (FRAMES.md, section 2).
+"""Fission: which equations run once over all their rows, and which need a level loop.
 
     {leaf.x, leaf.z, leaf.h, leaf.c}            stage
     {node.hl, node.hr, node.z, node.h, node.c}  recurrence (a strongly connected component)

@@ -7,7 +7,7 @@
 Two activations with the same word have the same `x @ W`. Values that depend on nothing but uniform values and integer
 columns of their own row are computed over the distinct rows of those columns, and spread to the rows that read them;
 for chains with a contraction, since a row of a matrix product costs more than a gather. A gather that would read spread
-rows reads the distinct ones: rows are spread as late as possible. (FRAMES.md, 4.3.)
+rows reads the distinct ones: rows are spread as late as possible.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def parameters(size: int = SIZE) -> dict[str, Any]:
 
 @ab.batched(in_axes=(None, 0))
 def tree_lstm(p, t: Node):
-    """Binary tree-LSTM with a loss at every node: FRAMES.md, section 1. The input of a leaf is no integer alone."""
+    """Binary tree-LSTM with a loss at every node. The input of a leaf is no integer alone."""
     if t.left is None:
         i, o, u = jnp.split((p["emb"][t.word] * t.x) @ p["Wl"], 3)
         c, below = sigmoid(i) * jnp.tanh(u), 0.0

@@ -1,4 +1,4 @@
-"""Golden equations and schedules of the cases in FRAMES.md, section 6, and what must hold in each of them.
+"""Golden equations and schedules of typical programs, and what must hold in each of them.
 
 Numbers of values are given anew in the order of their appearance, so that the files change with the equations only.
 """
