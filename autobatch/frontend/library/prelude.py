@@ -25,6 +25,7 @@ from autobatch.frontend.lowering.joins import stored
 from autobatch.frontend.lowering.sequences import sequence, sliced
 from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory.list_heap import copied
+from autobatch.frontend.syntax.generators import lent
 from autobatch.frontend.syntax.iterator_variables import listed
 from autobatch.frontend.syntax.sources import Lent, source_of
 from autobatch.frontend.types import values as v
@@ -469,11 +470,12 @@ STANDARD: dict[Any, Callable[[LoweringState, Arguments, Named], v.Abstract]] = {
 # ---- choices
 #
 # Functions that are written for each call: `itertools`' choices of some elements, and products of some sequences, are
-# as many nested loops; what `operator` gets or calls by name is a lambda.
+# generators of as many nested loops; what `operator` gets or calls by name is a lambda.
 #
-#     itertools.combinations(q, 3)      found = list(q);  n = len(found)
-#                                       [(found[i0], found[i1], found[i2])
-#                                        for i0 in range(n) for i1 in range(i0 + 1, n) for i2 in range(i1 + 1, n)]
+#     itertools.combinations(q, 2)      # found = list(q), n = len(q): as they are when it is called
+#                                       for i0 in range(n):
+#                                           for i1 in range(i0 + 1, n):
+#                                               yield (found[i0], found[i1],)
 #
 # How many elements are chosen has to be known when the function is compiled.
 
@@ -483,12 +485,12 @@ MOST = 8
 
 
 def _head(k: int, first: Callable[[str], str]) -> str:
-    return f"for i{k} in range({first(f'i{k - 1}') if k else '0'}, n)"
+    return f"for i{k} in range({first(f'i{k - 1}') if k else '0'}, n):"
 
 
 def _differ(k: int) -> str:
     tests = " and ".join(f"i{k} != i{j}" for j in range(k))
-    return f"for i{k} in range(n)" + (f" if {tests}" if tests else "")
+    return f"for i{k} in range(n):" + (f"\nif {tests}:" if tests else "")
 
 
 _LOOPS: dict[Any, Callable[[int], str]] = {
@@ -501,20 +503,22 @@ _LOOPS: dict[Any, Callable[[int], str]] = {
 @lru_cache(maxsize=64)
 def _of_one(function: Any, size: int) -> Any:
     chosen = "".join(f"found[i{k}], " for k in range(size))
-    loops = " ".join(map(_LOOPS[function], range(size)))
-    return _made(
-        f"{function.__name__}{size}",
-        f"def choose(items):\n    found = list(items)\n    n = len(found)\n    return [({chosen}) {loops}]\n",
-    )
+    heads = [line for k in range(size) for line in _LOOPS[function](k).split("\n")]
+    return _made(f"{function.__name__}{size}", _nested("found, n", heads, chosen))
+
+
+def _nested(given: str, heads: Sequence[str], chosen: str) -> str:
+    """The text of a generator that yields a tuple inside of loops."""
+    lines = ["    " * (k + 1) + head for k, head in enumerate([*heads, f"yield ({chosen})"])]
+    return "\n".join([f"def choose({given}):", *lines]) + "\n"
 
 
 @lru_cache(maxsize=64)
 def _of_several(size: int) -> Any:
     names = [f"x{k}" for k in range(size)]
-    lists = "".join(f"    l{k} = list(s{k})\n" for k in range(size))
-    loops = " ".join(f"for {x} in l{k}" for k, x in enumerate(names))
-    given = ", ".join(f"s{k}" for k in range(size))
-    return _made(f"product{size}", f"def choose({given}):\n{lists}    return [({', '.join(names)},) {loops}]\n")
+    heads = [f"for {x} in l{k}:" for k, x in enumerate(names)]
+    given = ", ".join(f"l{k}" for k in range(size))
+    return _made(f"product{size}", _nested(given, heads, f"{', '.join(names)},"))
 
 
 def _made(name: str, text: str) -> Any:
@@ -530,16 +534,22 @@ def _choosing(function: Any) -> Callable[[LoweringState, Arguments, Named], v.Ab
     def chosen(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
         given = [*args, *kwargs.values()]
         size = given[1].value if len(given) == 2 and isinstance(given[1], v.Static) else None
-        if size is None and function is itertools.permutations and isinstance(found := sequence(s, given[0]), v.Record):
-            size = len(found.items)
+        if size is None and function is itertools.permutations and isinstance(whole := sequence(s, given[0]), v.Record):
+            size = len(whole.items)
         if not isinstance(size, int) or not 0 < size <= MOST:
             s.refuse(
                 f"how many elements itertools.{function.__name__}() chooses is not known here, or more than {MOST}",
                 f"give a constant from 1 to {MOST}; of all elements of a list, swap them in a recursion",
             )
-        return run(s, _of_one(function, size), given[:1], {})
+        found = _read(s, given[0])
+        return lent(s, _of_one(function, size), True, found=found, n=s.call(v.Static(len), [found], {}))
 
     return chosen
+
+
+def _read(s: LoweringState, items: v.Abstract) -> v.Abstract:
+    """The elements as they are now: what changes the list later changes no choice."""
+    return s.call(v.Static(list), [items], {})
 
 
 def _product(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
@@ -549,7 +559,8 @@ def _product(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     if not 0 < size <= MOST:
         words = f"how many lists itertools.product() takes is not known here, or more than {MOST}"
         s.refuse(words, f"give a constant: from 1 to {MOST} lists")
-    return run(s, _of_several(size), [*args] * again, {})
+    given = [_read(s, x) for x in args] * again
+    return lent(s, _of_several(size), True, **{f"l{k}": x for k, x in enumerate(given)})
 
 
 @lru_cache(maxsize=64)

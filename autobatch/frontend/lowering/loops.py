@@ -51,7 +51,7 @@ from autobatch.frontend.syntax.beneath import (
 )
 from autobatch.frontend.syntax.flattening import list_of, run_by_index, run_by_steps, with_test_inside
 from autobatch.frontend.syntax.generators import is_recursive, listed, refuse_steps, run_over
-from autobatch.frontend.syntax.sources import mutated, stores
+from autobatch.frontend.syntax.sources import Lent, mutated, stores
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import leaf_types
 from autobatch.ir.core import INT, Apply, Call, For, If, List, Operand, Region, Value, While, regions, walk
@@ -107,7 +107,8 @@ def _run(s: LoweringState, node: ast.For) -> bool:
         refuse_steps(s, items, node)
         items = listed(s, items)
     if isinstance(items, v.Generator):
-        refuse_changed_arguments(s, node)
+        if not (isinstance(items.source, Lent) and items.source.copied):
+            refuse_changed_arguments(s, node)
         for flag in FLAGS:
             s.bind(flag, v.Static(False))
         groups.refuse_second_reads(s, node, items)

@@ -220,13 +220,16 @@ def begun(
     return v.Generator(source, tuple(bound.items()), captured, isinstance(function, v.LocalFunction))
 
 
-def lent(s: LoweringState, function: Callable[..., object], /, **arguments: v.Abstract) -> v.Generator:
-    """A generator function of this package, whose text stands where the user called what it does."""
+def lent(
+    s: LoweringState, function: Callable[..., object], copied: bool = False, /, **arguments: v.Abstract
+) -> v.Generator:
+    """A generator function of this package, whose text stands where the user called what it does. `copied`: as of
+    `Lent`."""
     assert isinstance(function, types.FunctionType)
     cache, key = s.context.memory.sources, (function, s.frame.source, s.span)
     if key not in cache:
         source = source_of(function)
-        cache[key] = Lent(**{f.name: getattr(source, f.name) for f in fields(source)}, place=s.span)
+        cache[key] = Lent(**{f.name: getattr(source, f.name) for f in fields(source)}, place=s.span, copied=copied)
     return v.Generator(cache[key], tuple(arguments.items()))
 
 
@@ -321,6 +324,9 @@ def _with(function: ast.AST, node: ast.For, block: Body) -> ast.FunctionDef | as
     """The function with other statements in the place of a loop. Where the loop is none of its own, but was written by
     another pass, they stand in front of all, and whatever the function reads may be read behind them."""
     found = _replaced(function, node, block)
+    if found is function and isinstance(function, ast.Lambda):
+        given = ast.FunctionDef("lambda", function.args, [_placed(ast.Return(function.body), node)], [])
+        return _with(_placed(given, node), node, block)
     if found is function and isinstance(function, ast.FunctionDef):
         names = sorted({n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)})
         reads = _placed(ast.Expr(ast.Tuple([ast.Name(n, ast.Load()) for n in names], ast.Load())), node)

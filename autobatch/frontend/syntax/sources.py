@@ -280,9 +280,11 @@ class FunctionSource:
 
 @dataclass(frozen=True, eq=False)
 class Lent(FunctionSource):
-    """The text of a function of this package; all of it stands where the user called it."""
+    """The text of a function of this package; all of it stands where the user called it. `copied`: what it is given is
+    nobody else's, so that nobody changes it."""
 
     place: Span = NOWHERE
+    copied: bool = False
 
     def at(self, node: ast.AST) -> Span:
         return self.place
