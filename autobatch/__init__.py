@@ -20,7 +20,7 @@ from autobatch.call.inspection import lower
 from autobatch.call.plain import disable
 from autobatch.call.results import Failures, Objects, unbatch
 from autobatch.common.cache import CacheInfo
-from autobatch.common.interruptible import keep_memory
+from autobatch.common.runtime import keep_memory
 from autobatch.common.sparse_rows import SparseRows, apply_updates
 from autobatch.data.ragged import Ragged
 from autobatch.errors import (

@@ -22,7 +22,7 @@ from autobatch.call.prepared import KnownCapacities
 from autobatch.call.specialise import SpecialisedProgram, parameters
 from autobatch.call.warm import Matcher, pattern_of
 from autobatch.common.cache import Bounded, CacheInfo, Key, differences, logger
-from autobatch.common.interruptible import collecting_later
+from autobatch.common.runtime import collecting_later
 from autobatch.common.stages import Timings, compiling
 from autobatch.compiler.choice import ALIKE, WHOLE, DeclinedError, Use, declines, is_use
 from autobatch.compiler.pipeline import compile as compile_program

@@ -30,7 +30,7 @@ from autobatch.call.batches.groups import ARGUMENT, TOKEN, Group, Planner, Table
 from autobatch.call.ready import PlannedProgram, Ready
 from autobatch.common import stages
 from autobatch.common.cache import Bounded, Key, logger
-from autobatch.common.interruptible import until_ready
+from autobatch.common.runtime import until_ready
 from autobatch.common.targets import Target, made_for
 from autobatch.compiler import pipeline
 from autobatch.compiler.computed import ArrayResult, RaggedResult, StructureResult, with_chosen, with_lists, with_none

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from autobatch.backends.interface import Mode
 from autobatch.common.cache import Bounded
-from autobatch.common.interruptible import until_ready
+from autobatch.common.runtime import until_ready
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat
 from autobatch.ir.manual_axes import as_one

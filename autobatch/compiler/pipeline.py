@@ -22,9 +22,9 @@ from autobatch.backends.interface import Declined, FunctionProgram, Mode, RowEqu
 from autobatch.backends.interpret.program import Interpret, Interpreted
 from autobatch.backends.llvm.binding.machine import binding_machine
 from autobatch.backends.llvm.whole.program import Llvm, WholeProgram
-from autobatch.backends.xla import machine
 from autobatch.backends.xla.program import Xla, XlaProgram, window_costs
-from autobatch.common.interruptible import not_cheap
+from autobatch.common import runtime
+from autobatch.common.runtime import not_cheap
 from autobatch.common.stages import stage
 from autobatch.compiler import choice
 from autobatch.compiler import pass_manager as pm
@@ -248,7 +248,7 @@ class CompiledProgram:
         `max_rows`: the option as it is now; that of the compilation by default. `numbers`: what `decide` says.
         Unless `patient`, raises ExampleError once several examples are known not to end: each takes seconds."""
         data, roots = combine(columns)
-        limits = host_limits(self.options, max_rows, data, machine.limit())
+        limits = host_limits(self.options, max_rows, data, runtime.memory_limit())
         spec = replace(self.spec, numbers=dict(zip(self.spec.numbers, numbers, strict=True)), limits=limits)
         failed: dict[int, Failure] = {}
         examples, watch = np.arange(data.count), EndlessWatch(spec, data, roots, patient)
@@ -286,7 +286,7 @@ class CompiledProgram:
             others = (s.capacity for s in at_least)
             whole = tuple(max(sizes) for sizes in zip(own, *others, strict=True)) if at_least else own
             if whole not in self._fitting and self.options.backend != "interpret":
-                self.footprint.check(whole, plan.count, machine.limit())
+                self.footprint.check(whole, plan.count, runtime.memory_limit())
                 self._fitting.add(whole)
             return whole
 

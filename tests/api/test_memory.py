@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.backends.xla import machine
+from autobatch.common import runtime
 from autobatch.passes.schedule.costs import Footprint, in_words
 from tests.api.nodes import Node, params, total, trees
 from tests.passes.frames.programs import parameters, prepared, random_tree, tree_lstm
@@ -52,7 +52,7 @@ def test_a_planned_batch_and_a_trace_are_refused_too():
 @pytest.mark.cpu
 def test_what_xla_cannot_allocate(monkeypatch):
     """Where the machine does not tell its memory, or the stages need more: XLA's words, and the same sizes and cure."""
-    monkeypatch.setattr(machine, "limit", lambda: 2**62)
+    monkeypatch.setattr(runtime, "memory_limit", lambda: 2**62)
     f = type(corner)(corner.__wrapped__, corner.settings)
     with pytest.raises(ab.PlanError, match=rf"XLA says 'RESOURCE_EXHAUSTED: .*rows of spread.*{CURE}") as caught:
         f([full(10)])
@@ -63,16 +63,16 @@ def test_the_limit_counts_what_a_smaller_batch_does_not_take(monkeypatch):
     """One more executable fits or does not: the limit is that of bytes, not of rows."""
     f = ab.batched(total.__wrapped__, in_axes=(None, 0), backend="xla")
     expected = np.asarray(total(params(), trees()))
-    monkeypatch.setattr(machine, "limit", lambda: 10)
+    monkeypatch.setattr(runtime, "memory_limit", lambda: 10)
     with pytest.raises(ab.PlanError, match="there are 10 bytes"):
         f(params(), trees())
     assert f.loop(params(), trees())[0] == pytest.approx(float(expected[0]))
-    monkeypatch.setattr(machine, "limit", lambda: 10**6)
+    monkeypatch.setattr(runtime, "memory_limit", lambda: 10**6)
     np.testing.assert_array_equal(f(params(), trees()), expected)
 
 
 def test_the_reference_needs_no_arrays_of_all_rows(monkeypatch):
-    monkeypatch.setattr(machine, "limit", lambda: 10)
+    monkeypatch.setattr(runtime, "memory_limit", lambda: 10)
     f = ab.batched(total.__wrapped__, in_axes=(None, 0), backend="interpret")
     assert np.isfinite(np.asarray(f(params(), trees()))).all()
 
@@ -88,15 +88,15 @@ def test_the_footprint_is_no_more_than_what_xla_takes():
 
 
 def test_the_limit_is_the_memory_of_the_machine_or_of_the_container(tmp_path, monkeypatch):
-    physical = machine._physical()
-    assert 2**28 < machine.limit() <= physical
+    physical = runtime._physical()
+    assert 2**28 < runtime.memory_limit() <= physical
     device = dataclasses.make_dataclass("Device", ["platform", "statistics"])
     device.memory_stats = lambda self: self.statistics
     small, unlimited = tmp_path / "small", tmp_path / "unlimited"
     small.write_text("1048576\n")
     unlimited.write_text("max\n")
-    monkeypatch.setattr(machine, "CONTAINER", (unlimited, small, tmp_path / "missing"))
-    limit = machine._limit.__wrapped__
+    monkeypatch.setattr(runtime, "CONTAINER", (unlimited, small, tmp_path / "missing"))
+    limit = runtime._limit.__wrapped__
     assert limit(device("cpu", None)) == 1048576
     assert limit(device("gpu", {"bytes_limit": 7})) == 7
     assert limit(device("gpu", None)) > 2**60

@@ -11,6 +11,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.backends.xla import stack
+from autobatch.common import runtime
 from autobatch.ir.leaf import Enter, print_blocks, problems
 from autobatch.ir.system import Compute, Variable
 from autobatch.options import OptionError
@@ -181,7 +182,7 @@ def test_stacks_that_no_memory_holds_are_refused_by_name(monkeypatch):
         return x + deep(p, x * p - 1)
 
     f = ab.batched(deep, in_axes=(None, 0), options={"loops": "xla"})
-    monkeypatch.setattr(stack.memory, "limit", lambda: 10_000_000)
+    monkeypatch.setattr(runtime, "memory_limit", lambda: 10_000_000)
     with pytest.raises(OptionError) as raised:
         f(jnp.float32(1), jnp.ones(1000))
     words = str(raised.value)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.backends.xla import machine
+from autobatch.common import runtime
 from autobatch.options import OptionError
 
 turns: list[int] = []
@@ -117,7 +117,7 @@ def test_a_long_counted_loop_keeps_few_states(function: Any) -> None:
 
 def test_states_that_memory_cannot_hold_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """It ended in XLA's own error."""
-    monkeypatch.setattr(machine, "limit", lambda: 1 << 30)
+    monkeypatch.setattr(runtime, "memory_limit", lambda: 1 << 30)
     run = gradient(jnp.ones(64), checkpoint="all")
     with pytest.raises(OptionError, match="keeps 10,000,000 states of its rows, .* GB") as raised:
         run(jnp.asarray(0.5))

@@ -27,10 +27,10 @@ from typing import Any, NamedTuple, assert_never
 import jax
 import jax.numpy as jnp
 
-from autobatch.backends.xla import machine, stack, stack_adjoint
+from autobatch.backends.xla import stack, stack_adjoint
 from autobatch.backends.xla.lanes import WITH_CONTROL, is_float, over_rows, over_rows_in_part, select_rows
 from autobatch.backends.xla.machine_rows import by_machine_code
-from autobatch.common import targets
+from autobatch.common import runtime, targets
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import (
     MOVING,
@@ -285,7 +285,7 @@ class _MaskedLoop:
 
     def check_memory(self, state: State) -> None:
         """Refuse what could not be kept: half of the memory is for everything else."""
-        kept, most = self.states * self.levels, machine.limit() // 2
+        kept, most = self.states * self.levels, runtime.memory_limit() // 2
         needed = kept * sum(math.prod(jnp.shape(x)) * jnp.result_type(x).itemsize for x in state)
         if needed > most:
             where, turns = self.until.place, self.until.turns.most

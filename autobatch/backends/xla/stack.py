@@ -27,8 +27,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.backends.xla import machine
 from autobatch.backends.xla.lanes import OverRows, over_rows, select_rows
+from autobatch.common import runtime
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Array, Operand, Value
 from autobatch.ir.leaf import Block, BlockProgram, Branch, End, Enter, Fail, Jump, Move, Return
@@ -155,7 +155,7 @@ class StackEmitter:
 
     def check_memory(self, entries: int) -> None:
         """Refuse stacks that no memory holds, before the program is compiled: XLA asks for all of it at once."""
-        needed, most = entries * self.rows * self.entry_bytes, machine.limit()
+        needed, most = entries * self.rows * self.entry_bytes, runtime.memory_limit()
         if needed > most:
             where = self.program.forced
             raise OptionError(

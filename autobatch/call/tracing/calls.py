@@ -18,7 +18,6 @@ import jax
 import numpy as np
 
 from autobatch.backends.interface import Placement
-from autobatch.backends.xla import machine
 from autobatch.call import transfer
 from autobatch.call.arguments import BoundArguments
 from autobatch.call.batches.batch import Batch
@@ -28,8 +27,9 @@ from autobatch.call.prepared import Prepared
 from autobatch.call.ready import Ready
 from autobatch.call.tracing.over import Links, NumberOrigins, Over, TracedPlan, refuses_references, without_words
 from autobatch.call.tracing.structure import FreeVariables, Kept, Make, Outline, TracedStructure, Tracing
+from autobatch.common import runtime
 from autobatch.common.cache import Bounded
-from autobatch.common.interruptible import collecting_later
+from autobatch.common.runtime import collecting_later
 from autobatch.common.stages import Timings
 from autobatch.data.columns import Column, Columns, Ints, columns_of
 from autobatch.errors import (
@@ -540,7 +540,7 @@ STEP_BYTES = 1000
 
 def most_steps(max_rows: int) -> int:
     """How many operations one example may have."""
-    return min(max_rows, machine.limit() // STEP_BYTES)
+    return min(max_rows, runtime.memory_limit() // STEP_BYTES)
 
 
 def _taken(failures: Sequence[Failure], indices: Any) -> tuple[Failure, ...]:

@@ -29,7 +29,7 @@ from autobatch.call.specialise import SpecialisedProgram
 from autobatch.call.tracing.log import ExampleNumber
 from autobatch.call.tracing.rows import ROW, SOURCE
 from autobatch.common.cache import Bounded
-from autobatch.common.interruptible import collecting_later
+from autobatch.common.runtime import collecting_later
 from autobatch.compiler import pipeline
 from autobatch.compiler.differentials import Differentials
 from autobatch.data.columns import Columns, columns_of, host_dtype

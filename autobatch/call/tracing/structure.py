@@ -41,7 +41,7 @@ from autobatch.call.tracing.source import Compounds, TracedRow, TraceSource, Tra
 from autobatch.call.tracing.symbols import ASKED, AskedError, Recording, Symbol, UserCode, record
 from autobatch.call.tracing.templates import Type, noted, noting_of, type_of
 from autobatch.call.tracing.templates import found as functions_found
-from autobatch.common.interruptible import collecting_later
+from autobatch.common.runtime import collecting_later
 from autobatch.data.columns import Columns
 from autobatch.errors import ExampleError, Failure, PlanError, UnsupportedError
 from autobatch.ir.ops import same_constant

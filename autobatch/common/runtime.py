@@ -1,4 +1,6 @@
-"""Ctrl-C while XLA computes: Python hears a signal in its main thread alone, and not while that is inside of XLA.
+"""What the process gives a computation: Ctrl-C, its garbage collector, its memory.
+
+Ctrl-C while XLA computes: Python hears a signal in its main thread alone, and not while that is inside of XLA.
 
 XLA's client for processors runs a program in threads of its own, and gives back arrays that are not there yet, unless
 it takes the program for cheap: then it runs in the thread that calls it. A loop counts for one turn there, whatever its
@@ -11,10 +13,13 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable
-from functools import wraps
+from functools import lru_cache, wraps
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import jax
@@ -108,3 +113,40 @@ def keep_memory() -> bool:
     wanted = {ARENAS: 1, MAPPED_BLOCKS: 0, TRIMMED: 2**31 - 1, PADDED: 2**26}
     taken = [set_parameter(number, value) == 1 for number, value in wanted.items()]
     return all(taken)
+
+
+# ---- memory
+#
+# How much there is for arrays, where JAX computes by default.
+
+
+CONTAINER = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+"""Where Linux tells a container its limit: cgroups of version 2 and 1."""
+
+
+def memory_limit() -> int:
+    """The bytes that arrays can take at most; a very large number where nobody says."""
+    return _limit(jax.devices()[0])
+
+
+@lru_cache(maxsize=8)
+def _limit(device: jax.Device) -> int:
+    if device.platform == "cpu":
+        return min([_physical(), *filter(None, map(_container, CONTAINER))])
+    statistics = device.memory_stats() or {}
+    return int(statistics.get("bytes_limit", sys.maxsize))
+
+
+def _physical() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return sys.maxsize  # a system that does not say
+
+
+def _container(path: Path) -> int | None:
+    try:
+        text = path.read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+    return int(text) if text.isdecimal() else None
