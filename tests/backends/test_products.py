@@ -19,7 +19,7 @@ import autobatch as ab
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.machine_code import HANDLER, LinkError, UnavailableError, link
 from autobatch.backends.xla.products import kernel, operation
-from autobatch.backends.xla.products.kernel import AVX2, AVX512, CHUNK, ProductKernel, module
+from autobatch.backends.xla.products.kernel import AVX2, AVX512, CHUNK, ProductKernel, load, module
 from autobatch.backends.xla.products.operation import LEAST, MANY, choose
 from autobatch.common import cache
 from autobatch.options import OptionError
@@ -40,7 +40,7 @@ Words = ctypes.c_int64
 
 
 def handler(kernel: ProductKernel):
-    return ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(kernel.load(kernel)[1])
+    return ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(load(kernel)[1])
 
 
 class Frame:
@@ -357,7 +357,7 @@ def folder(monkeypatch, tmp_path):
 
 
 def test_objects_are_kept(folder, monkeypatch):
-    name, _ = kernel.load(KERNELS[0])
+    name, _ = load(KERNELS[0])
     assert [f.name for f in folder.iterdir()] == [f"{name}.o"]
     monkeypatch.setattr(machine_code, "compile_object", lambda *_: pytest.fail("compiled again"))
     check(handler(KERNELS[0]), KERNELS[0], np.random.default_rng(0), 7, [3], 9)
@@ -365,7 +365,7 @@ def test_objects_are_kept(folder, monkeypatch):
 
 @pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: b"", lambda b: b[:99] + b"?" + b[100:]])
 def test_damaged_objects_are_made_anew(folder, damage):
-    name, _ = kernel.load(KERNELS[0])
+    name, _ = load(KERNELS[0])
     path = folder / f"{name}.o"
     whole = path.read_bytes()
     path.write_bytes(damage(whole))
@@ -374,7 +374,7 @@ def test_damaged_objects_are_made_anew(folder, damage):
 
 
 def test_files_that_are_no_objects_are_made_anew(folder, caplog):
-    name, _ = kernel.load(KERNELS[0])
+    name, _ = load(KERNELS[0])
     path = folder / f"{name}.o"
     cache.write(path, b"nothing")
     check(handler(KERNELS[0]), KERNELS[0], np.random.default_rng(0), 7, [3], 9)
