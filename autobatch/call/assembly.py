@@ -37,7 +37,7 @@ from autobatch.data.spec import element_type
 from autobatch.errors import BatchError
 from autobatch.ir import texts
 from autobatch.ir.core import STR, BuiltObject, List, Ref, Tag, Type
-from autobatch.ir.jax_compat import type_of
+from autobatch.ir.jax_compat import taken, type_of, xp
 from autobatch.ir.template import (
     CLASS,
     Container,
@@ -120,19 +120,19 @@ class Outcome:
         count = capacity(held.values)
         owners = None
         if self.heaps or _is_of_example(held):
-            rows = jnp.searchsorted(held.offsets, jnp.arange(count, dtype=jnp.int32), side="right") - 1
-            owners = self.examples_of(jnp.clip(rows, 0, max(self.count - 1, 0)))
+            rows = xp.searchsorted(held.offsets, xp.arange(count, dtype=xp.int32), side="right") - 1
+            owners = self.examples_of(xp.clip(rows, 0, max(self.count - 1, 0)))
         return replace(self, count=count, results=inner, live=held.offsets[-1], owners=owners)
 
     def examples_of(self, entries: Any) -> Any:
         """The examples that entries belong to."""
-        return entries if self.owners is None else self.owners[entries]
+        return entries if self.owners is None else taken(self.owners, entries)
 
     @property
     def firsts(self) -> Any:
         """int32[count + 1]: the number of entries before each one; capacity adds none."""
-        whole = jnp.arange(self.count + 1, dtype=jnp.int32)
-        return whole if self.live is None else jnp.minimum(whole, self.live)
+        whole = xp.arange(self.count + 1, dtype=xp.int32)
+        return whole if self.live is None else xp.minimum(whole, self.live)
 
 
 def _is_of_example(held: Result) -> bool:
@@ -251,11 +251,11 @@ class _BuiltColumn:
         old, new = (_filled(c, (cell if c is self.cell else self.cell)) for c in (self.cell, cell))
         missing = None
         if not isinstance(new.type, Ref | List) and (old.missing is not None or new.missing is not None):
-            before, after = (jnp.zeros(mine.shape, bool) if c.missing is None else c.missing for c in (old, new))
-            missing = jnp.where(mine, after, before)
+            before, after = (xp.zeros(mine.shape, bool) if c.missing is None else c.missing for c in (old, new))
+            missing = xp.where(mine, after, before)
         mask = mine.reshape(mine.shape + (1,) * (new.values.ndim - 1))
         null = old.has_none or new.has_none
-        self.cell = ResultCell(new.type, jnp.where(mask, new.values, old.values), missing, null)
+        self.cell = ResultCell(new.type, xp.where(mask, new.values, old.values), missing, null)
 
 
 def _filled(cell: ResultCell, other: ResultCell) -> ResultCell:
@@ -263,7 +263,7 @@ def _filled(cell: ResultCell, other: ResultCell) -> ResultCell:
     if cell.type != UNKNOWN or other.type == UNKNOWN:
         return cell
     empty = -1 if isinstance(other.type, Ref | List) else 0
-    return ResultCell(other.type, jnp.full_like(other.values, empty), jnp.ones(other.values.shape[0], bool), True)
+    return ResultCell(other.type, xp.full_like(other.values, empty), xp.ones(other.values.shape[0], bool), True)
 
 
 @dataclass
@@ -315,22 +315,22 @@ class MadeStore:
         if not isinstance(type, Ref) or type.store not in self.rows.adopted:
             return rows
         starts = self.batch.input[transfer.STARTS + type.store]
-        example = jnp.maximum(jnp.searchsorted(starts, rows, side="right") - 1, 0)
-        first = jnp.asarray(self.rows.starts)[:-1]
+        example = xp.maximum(xp.searchsorted(starts, rows, side="right") - 1, 0)
+        first = xp.asarray(self.rows.starts)[:-1]
         for store in self.rows.adopted[: self.rows.adopted.index(type.store)]:
-            first = first + jnp.diff(self.batch.input[transfer.STARTS + store])
-        example = jnp.minimum(example, max(first.shape[0] - 1, 0))
-        moved = rows - jnp.asarray(starts)[example] + first[example] if first.shape[0] else rows
-        return jnp.where(jnp.asarray(rows) >= 0, moved, -1)
+            first = first + xp.diff(self.batch.input[transfer.STARTS + store])
+        example = xp.minimum(example, max(first.shape[0] - 1, 0))
+        moved = rows - taken(starts, example) + taken(first, example) if first.shape[0] else rows
+        return xp.where(xp.asarray(rows) >= 0, moved, -1).astype(xp.int32)
 
     def assemble(self) -> Adopted | None:
         """Build the store; returns what is left of the input where objects of it were adopted."""
-        kinds = jnp.asarray(self.rows.rows(self.rows.kinds))
+        kinds = xp.asarray(self.rows.rows(self.rows.kinds))
         tags = kinds
         for k, (template, first) in enumerate(self.rows.classes):
             self.made_class(template, first, kinds == k)
         for k, store in enumerate(self.rows.adopted, 1):
-            tags = self.adopt(store, jnp.asarray(self.rows.rows(self.rows.kinds + k)), tags)
+            tags = self.adopt(store, xp.asarray(self.rows.rows(self.rows.kinds + k)), tags)
         tags = self.joined_classes(tags)
         columns = self.batch.columns
         fields = []
@@ -363,7 +363,7 @@ class MadeStore:
         for held in self.fields:
             held.classes = sorted({position[k] for k in held.classes})
         self.classes = kept
-        return jnp.asarray(position, jnp.int32)[jnp.maximum(tags, 0)]
+        return taken(xp.asarray(position, xp.int32), xp.maximum(tags, 0))
 
     def class_of(self, name: str, kind: ClassKind, cls: type | None, keys: tuple[str, ...] = ()) -> int:
         taken = {c.name for c in self.classes}
@@ -380,7 +380,7 @@ class MadeStore:
         outcome = replace(
             self.batch.outcome, count=int(mine.shape[0]), results=self.rows.results[first:], live=self.rows.starts[-1]
         )
-        level = ResultLevel(outcome, jnp.asarray(self.rows.starts))
+        level = ResultLevel(outcome, xp.asarray(self.rows.starts))
         for key, child in zip(form.keys, form.children, strict=True):
             self.add(str(key), self.batch.cell(child, level), mine, [position])
 
@@ -389,14 +389,14 @@ class MadeStore:
         self.batch.reads_input = True
         held, leaves = self.batch.outcome.schema.store(store), self.batch.input
         position = {k: self.class_of(c.name, c.kind, c.cls, c.keys) for k, c in enumerate(held.classes)}
-        mine, at = rows >= 0, jnp.maximum(rows, 0)
+        mine, at = rows >= 0, xp.maximum(rows, 0)
         first = min(position.values())
         for f in held.fields:
-            values = self.place(f.type, jnp.asarray(leaves[f.column])[at])
-            missing = jnp.asarray(leaves[f"{f.column}?"])[at] if has_mask(f) else None
+            values = self.place(f.type, taken(leaves[f.column], at))
+            missing = taken(leaves[f"{f.column}?"], at) if has_mask(f) else None
             cell = ResultCell(self.moved(f.type), values, missing, f.nullable)
             self.add(f.name, cell, mine, [position[k] for k in f.classes])
-        return jnp.where(mine, first + jnp.asarray(leaves[f"{store}.#tag"])[at], tags)
+        return xp.where(mine, first + taken(leaves[f"{store}.#tag"], at), tags)
 
     def add(self, name: str, cell: ResultCell, mine: Any, classes: list[int]) -> None:
         for held in self.fields:
@@ -464,7 +464,7 @@ class Assembler:
         count = self.outcome.count
         if self.outcome.heaps:
             self.memory  # noqa: B018  its stores have their names first
-        root = self.cell(template, ResultLevel(self.outcome, jnp.arange(count + 1, dtype=jnp.int32)))
+        root = self.cell(template, ResultLevel(self.outcome, xp.arange(count + 1, dtype=xp.int32)))
         leaves: dict[str, Any] = {}
         self.add_memory()
         adopted = self.made.assemble() if self.made is not None else None
@@ -539,9 +539,9 @@ class Assembler:
 
     def of_batch(self, rows: Any, type: Ref | List, level: ResultLevel) -> Any:
         """Rows that are numbered in their examples, as those of the batch."""
-        example = level.outcome.examples_of(jnp.arange(level.count, dtype=jnp.int32))
-        starts = jnp.asarray(self.input[transfer.STARTS + str(type.store)])
-        return jnp.where(rows >= 0, starts[example] + rows, -1).astype(jnp.int32)
+        example = level.outcome.examples_of(xp.arange(level.count, dtype=xp.int32))
+        starts = self.input[transfer.STARTS + str(type.store)]
+        return xp.where(rows >= 0, taken(starts, example) + rows, -1).astype(xp.int32)
 
     @cached_property
     def input(self) -> dict[str, Any]:
@@ -558,7 +558,7 @@ class Assembler:
         """None where the flag is true."""
         assert isinstance(flag, ArrayResult)
         if isinstance(cell.type, Ref | List):
-            return ResultCell(cell.type, jnp.where(flag.values, -1, cell.values), nullable=True)
+            return ResultCell(cell.type, xp.where(flag.values, -1, cell.values), nullable=True)
         return ResultCell(cell.type, cell.values, flag.values if cell.missing is None else flag.values | cell.missing)
 
     def word(self, numbers: Any, type: Tag) -> ResultCell:
@@ -582,7 +582,7 @@ class Assembler:
                 places[n] = len(known)
                 known.append(made)
         rows = np.array([places.get(n, -1) for n in distinct.tolist()], np.int32)
-        return ResultCell(type, jnp.asarray(rows[which.reshape(-1)]))
+        return ResultCell(type, xp.asarray(rows[which.reshape(-1)]))
 
     def vocabulary(self, type: Tag) -> None:
         """Tags are positions in the vocabulary of the input, and behind it the constants of the program."""
@@ -593,13 +593,13 @@ class Assembler:
     def fixed(self, value: Any, level: ResultLevel) -> ResultCell:
         count = level.count
         if value is None:
-            return ResultCell(UNKNOWN, jnp.zeros(count, bool), jnp.ones(count, bool))
+            return ResultCell(UNKNOWN, xp.zeros(count, bool), xp.ones(count, bool))
         if isinstance(value, (str, enum.Enum)):  # the whole result: strings inside of others are computed
             kind = Tag(_enum_name(type(value)) if isinstance(value, enum.Enum) else STR.vocabulary)
             self.words[kind.vocabulary] = [value]
             if isinstance(value, enum.Enum):
                 self.enums[kind.vocabulary] = type(value)
-            return ResultCell(kind, jnp.zeros(count, jnp.int32))
+            return ResultCell(kind, xp.zeros(count, xp.int32))
         whole = jnp.asarray(value)
         return ResultCell(type_of(value), jnp.broadcast_to(whole, (count, *whole.shape)))
 
@@ -624,10 +624,10 @@ class Assembler:
         """Objects of the memory of a class."""
         self.points = True
         type, starts = self.memory.heap(of)
-        example = level.outcome.examples_of(jnp.arange(level.count, dtype=jnp.int32))
-        first = jnp.asarray(starts)[example]
-        known = (rows >= 0) & (rows < jnp.asarray(starts)[example + 1] - first)
-        return ResultCell(type, jnp.where(known, first + rows, -1).astype(jnp.int32), nullable=True)
+        example = level.outcome.examples_of(xp.arange(level.count, dtype=xp.int32))
+        first = taken(starts, example)
+        known = (rows >= 0) & (rows < taken(starts, example + 1) - first)
+        return ResultCell(type, xp.where(known, first + rows, -1).astype(xp.int32), nullable=True)
 
     @property
     def memory(self) -> Assembler:
@@ -688,7 +688,7 @@ class Assembler:
         for n, k in enumerate(heap.columns):
             held, type = of(array_of(self.outcome.whole[k])), types.get(n)
             columns.append(StructureResult(held, type) if isinstance(type, Tag | Ref | List) else ArrayResult(held))
-        owners, count = jnp.asarray(example, jnp.int32), int(example.shape[0])
+        owners, count = xp.asarray(example, xp.int32), int(example.shape[0])
         return ResultLevel(replace(self.outcome, count=count, results=columns, live=starts[-1], owners=owners), starts)
 
     def lists_in_memory(self, name: str, heap: HeapTemplate, rows: CutBuffers) -> None:
@@ -698,7 +698,7 @@ class Assembler:
         lengths, table = (array_of(self.outcome.whole[k]) for k in heap.segments)
         inside = Segments(rows, lengths, table, heap.room)
         level = self.rows_of(heap, inside.of, inside.example, inside.offsets[rows.offsets])
-        element = ResultCell(UNKNOWN, jnp.zeros(level.count, bool))
+        element = ResultCell(UNKNOWN, xp.zeros(level.count, bool))
         if heap.fields.children:
             element = self.cell(heap.fields.children[0], level)
         optional, nullable, is_tuple = element.missing is not None, element.has_none, heap.fields.cls is tuple
@@ -720,7 +720,7 @@ class Assembler:
         """The same, in a store of a name that is free. `members`: of several classes, what those of each are."""
         position = len(self.stores)
         self.stores.append(Store(name, (), ()))  # reserves the name while the children are built
-        fields, tags = [], jnp.zeros(level.count, jnp.int32)
+        fields, tags = [], xp.zeros(level.count, xp.int32)
         for key, child in zip(template.keys, template.children, strict=True):
             cell, column = self.cell(child, level), f"{name}.{key}"
             if members and key == CLASS:
@@ -735,15 +735,15 @@ class Assembler:
         self.stores[position] = Store(name, _classes(name, template, members), tuple(fields))
         self.columns[f"{name}.#tag"] = tags
         self.columns[transfer.STARTS + name] = level.starts
-        return ResultCell(Ref(name), jnp.arange(level.count, dtype=jnp.int32))
+        return ResultCell(Ref(name), xp.arange(level.count, dtype=xp.int32))
 
     def written_out(self, template: Container, level: ResultLevel) -> ResultCell:
         """A list of as many numbers in every row."""
         cells = [self.cell(c, level) for c in template.children]
         length = len(cells)
         if not cells:
-            return self.list_store(level, level.outcome.firsts * 0, ResultCell(UNKNOWN, jnp.zeros(0, bool)))
-        values = jnp.stack([c.values for c in cells], 1)
+            return self.list_store(level, level.outcome.firsts * 0, ResultCell(UNKNOWN, xp.zeros(0, bool)))
+        values = xp.stack([c.values for c in cells], 1)
         woven = ResultCell(cells[0].type, values.reshape(level.count * length, *values.shape[2:]))
         return self.list_store(level, level.outcome.firsts * length, woven)
 
@@ -753,7 +753,7 @@ class Assembler:
         optional, nullable = elements.missing is not None, elements.has_none
         self.lists.append(ListStore(name, elements.type, False, optional, nullable, is_tuple=is_tuple))
         self.add_list_columns(name, elements, offsets, level.starts)
-        return ResultCell(List(elements.type, name), jnp.arange(level.count, dtype=jnp.int32))
+        return ResultCell(List(elements.type, name), xp.arange(level.count, dtype=xp.int32))
 
     def add_list_columns(self, name: str, elements: ResultCell, offsets: Any, starts: Any) -> None:
         """The columns of a list store. `starts`: where the lists of each example begin."""

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -30,6 +31,7 @@ from autobatch.compiler.computed import ArrayResult, Result
 from autobatch.compiler.reporting import failures_of
 from autobatch.errors import Error, ExampleError, Failure, warn_of_xla
 from autobatch.ir.capacity import NO_ROOM, TOO_LARGE, room_of
+from autobatch.ir.jax_compat import by_numpy
 from autobatch.ir.leaf import is_endless, is_too_deep
 from autobatch.ir.template import Output
 from autobatch.options import Options
@@ -242,7 +244,9 @@ class Prepared:
             placed=True,
         )
         of_jax = self.chosen is not None
-        result = native.as_given(results.build(program.result, outcome, self.out_axes), operands, of_jax)
+        with by_numpy() if all(type(x) is np.ndarray for x in arrays) else nullcontext():
+            built = results.build(program.result, outcome, self.out_axes)
+        result = native.as_given(built, operands, of_jax)
         if not program.masks:
             return result
         return result, results.Failures(native.as_given(failed, operands, of_jax), failures)

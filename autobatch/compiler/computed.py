@@ -141,7 +141,8 @@ class CutBuffers:
             self.example: Any
             self.place: Any
             self.example, self.place = np.nonzero(np.arange(room) < held[:, None])
-            self.offsets: Any = as_jax(np.concatenate([[0], np.cumsum(held)]).astype(np.int32))
+            ends = np.concatenate([[0], np.cumsum(held)]).astype(np.int32)
+            self.offsets: Any = ends if isinstance(lengths, np.ndarray) else as_jax(ends)
             return
         whole = jnp.cumsum(jnp.clip(lengths, 0, room), dtype=jnp.int32)
         self.offsets = jnp.concatenate([jnp.zeros(1, jnp.int32), whole])
@@ -154,7 +155,8 @@ class CutBuffers:
     def of(self, buffer: Any) -> Any:
         """The rows of one of the buffers."""
         if self.is_known and not isinstance(buffer, jax.core.Tracer) and not _is_key(buffer):
-            return as_jax(np.asarray(buffer)[self.example, self.place])
+            found = np.asarray(buffer)[self.example, self.place]
+            return found if isinstance(buffer, np.ndarray) else as_jax(found)
         found = buffer[self.example, self.place]
         if self.is_known or _is_key(buffer):
             return found

@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from functools import cache, lru_cache
 from typing import Any, TypeVar, cast
@@ -115,6 +116,41 @@ def device_dtype(type: Array) -> Any:
     """The dtype of the values of a type. A weak type is a Python number: it has JAX's default width, which x64 doubles,
     though the IR always writes the narrow name."""
     return jax.dtypes.canonicalize_dtype(_DOUBLE_WIDTH[type.dtype]) if _is_python(type) else dtype_of(type.dtype)
+
+
+class _Namespace(threading.local):
+    module: Any = jnp
+
+
+_namespace = _Namespace()
+
+
+@contextmanager
+def by_numpy() -> Iterator[None]:
+    """Inside, `xp` is NumPy: for arrays that are all NumPy's, of which each operation of JAX costs 10 to 100 times as
+    much."""
+    before, _namespace.module = _namespace.module, np
+    try:
+        yield
+    finally:
+        _namespace.module = before
+
+
+class ArrayNamespace:
+    """`jax.numpy`, or NumPy inside of `by_numpy`: what both of them have."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_namespace.module, name)
+
+
+xp = ArrayNamespace()
+
+
+def taken(x: Any, at: Any) -> Any:
+    """Rows of an array; those behind its last one are the last, as JAX reads them."""
+    if isinstance(x, np.ndarray) and isinstance(at, np.ndarray):
+        return np.take(x, at, axis=0, mode="clip") if len(x) else np.zeros((*at.shape, *x.shape[1:]), x.dtype)
+    return xp.asarray(x)[at]
 
 
 def to_device(x: np.ndarray[Any, Any]) -> Any:
