@@ -1,4 +1,4 @@
-"""Control that computed numbers decide, beside `jax.vmap` of `lax.while_loop` and `lax.cond`, on one machine.
+"""Data-dependent control, beside `jax.vmap` of `lax.while_loop` and `lax.cond`, on one machine.
 
 `python -m benchmarks.masks [--json FILE] [--rows N] [--rounds N]`. Both compute the same from the same arrays, and are
 checked against each other. They take turns; a factor is the ratio of the medians of processor time, vmap's over ours.

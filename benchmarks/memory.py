@@ -1,4 +1,4 @@
-"""Memory that a function makes where computed numbers decide, beside the same by hand in JAX, and by Python.
+"""Memory that a function makes under data-dependent control flow, beside the same by hand in JAX, and by Python.
 
 `python -m benchmarks.memory [--json FILE] [--lanes N] [--rounds N] [--only NAME]`. A stack on which lanes push and pop,
 and dicts of 16, 64 and 256 keys. By hand it is `jax.vmap` of a `lax.while_loop` over a buffer, a length and a mask; a

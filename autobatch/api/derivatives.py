@@ -33,7 +33,7 @@ from autobatch.errors import BatchError, entry
 #
 # Derivatives of any function that JAX can trace: floats among its arguments move, everything else stays.
 #
-# What is no float (integers, strings, columns of structure in a Batch) is handed on as it is, and its derivative is
+# What is no float (integers, strings, columns of structure in a Batch) is passed on as it is, and its derivative is
 # None.
 
 

@@ -161,7 +161,7 @@ class Exported:
 
     def pack(self, *examples: Sequence[Any]) -> Batch:
         """Packed arguments as a batch that is planned for this, one list of examples each: objects of `classes`, or
-        what stands for them. With several arguments the result's `args` are handed on."""
+        what stands for them. With several arguments the result's `args` are passed on."""
         if len(examples) != self._width:
             raise BatchError(f"{self._d.name}.pack takes {self._width} lists of examples; {len(examples)} were given")
         slots = [ArgumentSlot(k, f"argument {k}", "list", list(held)) for k, held in enumerate(examples)]

@@ -74,8 +74,8 @@ class Work:
     end, and `decided` of them computed floats; `branches` on numbers; `own`: products of which no factor is shared by
     all examples, and sorts. `structured`: its examples are lists, objects or strings; `recursions`: on them, of which
     `following` floats choose the calls; `returned`: numbers in the result; `fails`: an example may; `dots`: how many
-    products there are, those of static loops as often as they run; `own_multiplications`: of those that are
-    `own`."""
+    products there are, those of static loops as often as they run; `own_multiplications`: of products whose
+    factors each example has for itself, in loops and recursions too."""
 
     operations: int
     multiplications: int

@@ -562,7 +562,7 @@ class Assembler:
         return ResultCell(cell.type, cell.values, flag.values if cell.missing is None else flag.values | cell.missing)
 
     def word(self, numbers: Any, type: Tag) -> ResultCell:
-        """Words that computed numbers decide, of the numbers that stand for them (`ir.texts.number`)."""
+        """Data-dependent words, of the numbers that stand for them (`ir.texts.number`)."""
         if isinstance(numbers, jax.core.Tracer):
             raise BatchError(
                 f"{self.outcome.function}: the result holds strings that computed numbers decide, which are not known "

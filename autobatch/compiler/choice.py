@@ -45,7 +45,7 @@ BACKENDS: Mapping[str, Backend[Any, Any, Any]] = {**BY_ROWS, **BY_FUNCTIONS}
 
 class Use(StrEnum):
     """What is run of a function for which nobody asked a back end: calls that read their arguments anew, and their
-    derivatives, also those of at most so many arrays; the same over packed examples, which keep their plans; calls
+    derivatives, also those of at most so many examples; the same over packed ones, which keep their plans; calls
     where JAX computes on a GPU."""
 
     CALL = "auto"

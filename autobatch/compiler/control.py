@@ -95,7 +95,7 @@ def remembering(run: Callable[[frozenset[Span]], Made]) -> Made:
 
 
 def planned(module: Module, asked: PassRequest) -> ControlledFunctions:
-    """Passes 5 to 10. Where they refuse what numbers decide, the lists that recursions hand on get memory too, then
+    """Passes 5 to 10. Where they refuse what numbers decide, the lists that recursions pass on get memory too, then
     objects that numbers choose are numbers of rows, and then all that stand in what numbers decide."""
     try:
         return _with_memory(module, asked)
@@ -147,7 +147,7 @@ Device = Callable[[Module, PassRequest, frozenset[Value]], frozenset[Value]]
 
 
 def with_arenas(module: Module, asked: PassRequest, handed: bool = False, known: Device = _device) -> Module:
-    """A module with memory for the lists that computed numbers decide. `handed`: as in `lists_of_numbers`; `known`:
+    """A module with memory for the data-dependent lists. `handed`: as in `lists_of_numbers`; `known`:
     which values only the device knows."""
     capacity = asked.options.list_capacity
     module = with_letters(module, asked)

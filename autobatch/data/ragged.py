@@ -278,7 +278,7 @@ def differing(where: str, values: Sequence[Any], examples: Ints, count: int) -> 
     if len(kinds) < 2:
         return None
     examples_of = [[t.shape for e, t in first.items() if by_example[e] == k] for k in kinds.values()]
-    return ShapeDifference(where, by_example, tuple(_words_of_shapes(shapes) for shapes in examples_of))
+    return ShapeDifference(where, by_example, tuple(_shapes_in_words(shapes) for shapes in examples_of))
 
 
 def within_one(where: str, example: int, a: tuple[int, ...], b: tuple[int, ...], needed: str = "") -> WithinOne:
@@ -290,7 +290,7 @@ def within_one(where: str, example: int, a: tuple[int, ...], b: tuple[int, ...],
     )
 
 
-def _words_of_shapes(shapes: Sequence[tuple[int, ...]]) -> str:
+def _shapes_in_words(shapes: Sequence[tuple[int, ...]]) -> str:
     """The shapes of a kind: they may differ in the first axis."""
     distinct = list(dict.fromkeys(shapes))
     return _spelt(distinct[0]) if len(distinct) == 1 else f"(n, {', '.join(map(str, distinct[0][1:]))})"
@@ -311,7 +311,7 @@ def array_shapes(schema: Schema) -> dict[str, str]:
         if isinstance(type, Array):
             where = "one example" if name == ROOT else name
             words[where] = (
-                _words_of_shapes([type.shape]) if name not in ragged else f"(n, {', '.join(map(str, type.shape))})"
+                _shapes_in_words([type.shape]) if name not in ragged else f"(n, {', '.join(map(str, type.shape))})"
             )
     return words
 

@@ -533,17 +533,17 @@ def read_like(
     return held.columns(run, reader) if isinstance(run, Reading) else run
 
 
-_known_of_placing: dict[tuple[int, bool], tuple[Schema, _SchemaContents | None]] = {}
+_known_contents: dict[tuple[int, bool], tuple[Schema, _SchemaContents | None]] = {}
 """By the identity of the schema."""
 MOST_PLACED = 256
 
 
 def _held_by(schema: Schema, inferred: bool) -> _SchemaContents | None:
-    found = _known_of_placing.get((id(schema), inferred))
+    found = _known_contents.get((id(schema), inferred))
     if found is None:
-        if len(_known_of_placing) >= MOST_PLACED:
-            _known_of_placing.clear()
-        found = _known_of_placing[id(schema), inferred] = schema, _held(schema, inferred)
+        if len(_known_contents) >= MOST_PLACED:
+            _known_contents.clear()
+        found = _known_contents[id(schema), inferred] = schema, _held(schema, inferred)
     return found[1]
 
 

@@ -18,7 +18,7 @@ enclosing region are visible in the regions inside it; the `shared` values of th
 `Map` is a comprehension (iterations are independent), `For` has a trip count known on entry, `While` does not.
 Tuples, dicts and dataclasses built inside the function do not exist here: the front end flattens them away. Only
 where no fixed number of values can stand for an object (a tree that a recursion builds) is it *made*, by `make`: then
-it is a value of the type `made<>`, which is handed on and never read.
+it is a value of the type `made<>`, which is passed on and never read.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class List:
 class BuiltObject:
     """An object that the program has made, one of the examples that stands beside such objects, or None.
 
-    It is handed on and stored; what it holds is known when everything has run, and leaves the program as columns."""
+    It is passed on and stored; what it holds is known when everything has run, and leaves the program as columns."""
 
     def __str__(self) -> str:
         return "made<>"

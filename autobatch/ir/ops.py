@@ -239,7 +239,7 @@ OWN: dict[str, OwnOp] = {
     "pow": OwnOp("pow(x, y): `**`", host=False),
     "round": OwnOp("round[ndigits](x): half to even; int when ndigits is None", host=False),
     "int": OwnOp("int(x): towards zero", host=False),
-    # control that computed numbers decide (`ir/masked.py`)
+    # data-dependent control (`ir/masked.py`)
     "masked": OwnOp(
         "masked[region, sites](x, ...): a region of arithmetic, branches and loops, lane by lane; where there are "
         "`sites`, its last result is a status: 0, or 1 + the position of what the lane has failed with; `cut`: lanes "
@@ -267,7 +267,7 @@ OF_CONTROL: dict[str, str] = {
     "blocks": "blocks[program, base, depth, steps](x, ...): what a program of blocks gives (`ir/leaf.py`), and its "
     "status: 0, or `base` more than the program's own; at most `depth` entries of the stack, and `steps` blocks",
 }
-"""Operations that stand for control which computed numbers decide: they are made by the compiler, and run on the device
+"""Operations that stand for data-dependent control: they are made by the compiler, and run on the device
 alone. Their last result is a status: 0, or the number of what the example has failed with."""
 
 

@@ -173,7 +173,7 @@ class StructureOps:
         return bool(value) if type == BOOL else value
 
     def number(self, instruction: Apply, xs: list[Values], example: Ints) -> list[Values]:
-        """Arithmetic; a row that fails goes on with what comes of a divisor of one."""
+        """Arithmetic; a row that fails goes on with the result of a divisor of one."""
         op = instruction.op
         failed = host_ops.fails(op, *xs)
         if failed is not None and failed.any():

@@ -522,18 +522,18 @@ def _of_numbers(found: np.ndarray[Any, Any], given: Any, tolerance: float) -> st
     if _kind(found.dtype) != _kind(expected.dtype):
         return f"{found.dtype}, not {expected.dtype}"
     if _kind(expected.dtype) not in "fc":
-        return "" if np.array_equal(found, expected) else _words_of_compare(found, expected, found != expected)
+        return "" if np.array_equal(found, expected) else _differences_in_words(found, expected, found != expected)
     wide = np.complex128 if expected.dtype.kind == "c" else np.float64
     a, b = found.astype(wide), expected.astype(wide)
     apart = ~np.isclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True)
-    return _words_of_compare(found, expected, apart) if apart.any() else ""
+    return _differences_in_words(found, expected, apart) if apart.any() else ""
 
 
 def _kind(dtype: Any) -> str:
     return "f" if jnp.issubdtype(dtype, jnp.floating) else str(dtype.kind)  # bfloat16 is of no kind of NumPy's
 
 
-def _words_of_compare(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], apart: Any) -> str:
+def _differences_in_words(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any], apart: Any) -> str:
     if found.ndim == 0:
         return f"{found.item()!r}, not {expected.item()!r}"
     first = tuple(int(k) for k in np.argwhere(apart)[0])

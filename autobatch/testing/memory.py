@@ -559,7 +559,7 @@ class _DrawnNames(dict[str, str]):
 
 class MemoryWriter(StatementWriter):
     """Draws programs that make containers. `features`: of which kinds (`FEATURES`). `free`: those that code may change
-    where computed numbers decide that it runs."""
+    in code that a data-dependent test runs."""
 
     def __init__(
         self,

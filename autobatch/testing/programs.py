@@ -591,7 +591,7 @@ def programs(
     may calls; that is a part of `numeric`. `small`: one function of one or two statements, which compile quickly.
     `memory`: what programs make, alias, change and read for themselves, of "lists", "inner" (lists in lists that are
     changed where they stand), "queues", "dicts", "tallies" (sets and counters), "objects" and "strings". `computed`:
-    those of them that are changed where computed numbers decide, too. `numbers`: the results are numbers and arrays
+    those of them that are changed under data-dependent control flow, too. `numbers`: the results are numbers and arrays
     alone, as machine code returns them.
 
         @given(program=programs(), batch=st.lists(trees(), min_size=2, max_size=2))

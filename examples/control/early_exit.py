@@ -21,7 +21,7 @@ Layers = list[dict[str, jax.Array]]
 
 
 def layer(p: dict[str, jax.Array], x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """What the layer hands on, and what its head says of the classes."""
+    """What the layer passes on, and what its head says of the classes."""
     h = jnp.tanh(x @ p["W"] + p["b"])
     return h, jax.nn.log_softmax(h @ p["head"])
 

@@ -508,7 +508,7 @@ Environment = dict[Value, Any]
 class _Lanes:
     """One region on `rows` rows. `varying`: the values with an axis of rows; an axis that a value may need in some turn
     or arm it has in all. `cut`: results with no contribution to derivatives from rows where their cotangents are zero
-    and what comes of them is not finite."""
+    and their result is not finite."""
 
     def __init__(
         self,
@@ -660,7 +660,7 @@ class _Lanes:
     def guarded(self, region: Region, results: Sequence[Value], env: Environment, inside: Any) -> Sequence[Any]:
         """The results of an arm; any values in rows that do not take it. An arm that few rows take is run for those."""
         wide = partial(self.arm, region, results, env, inside)
-        if not region.body or (not self.careful and _cost_of_masks(region) < GUARDED):
+        if not region.body or (not self.careful and _region_cost(region) < GUARDED):
             return wide()
 
         def skip() -> list[Any]:
@@ -795,7 +795,7 @@ def _both(mask: Any, condition: Any) -> Any:
     return condition if mask is None else mask & condition
 
 
-def _cost_of_masks(region: Region) -> int:
+def _region_cost(region: Region) -> int:
     """What a region computes, in operations on small rows."""
     total = 0
     for i in walk(region):

@@ -462,7 +462,7 @@ def unpacked(rows: Any, v: Value) -> Any:
 #       stacks[depth] = what the rows have pushed           one write a stack
 #
 # A row goes through as many blocks as lie one behind the other, so there are far fewer turns than blocks. A block
-# stands behind `any` of its rows, and hands on what it sets: a `switch` over blocks copies every register at every
+# stands behind `any` of its rows, and passes on what it sets: a `switch` over blocks copies every register at every
 # turn. (That also keeps XLA from computing the counters of all blocks again in each of them.) A row may pop once in a
 # sweep and push once behind that; else it waits for the next one: stacks are read before the blocks and written behind
 # them, because XLA copies a stack that a branch reads and another operation writes.

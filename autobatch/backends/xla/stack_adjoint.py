@@ -239,7 +239,7 @@ class _StackReverse:
     def branch(self, block: Block) -> Callable[..., Any]:
         """The pullback of one block: cotangents of registers, of what was popped, of captured operands.
 
-        Cotangents of registers that the block leaves alone are handed on as they are: it may be one of a hundred
+        Cotangents of registers that the block leaves alone are passed on as they are: it may be one of a hundred
         blocks, and have one operation, where there are a hundred registers."""
         m = self.machine
         pops, pushes = block.restores is not None, isinstance(block.end, Enter)

@@ -422,7 +422,7 @@ def _pack_together(
     planner: Planner,
 ) -> Group:
     """Lists are packed as examples that are tuples, so that an object in two of them is one object. Batches are put
-    together column by column, and keep what comes of it."""
+    together column by column, and keep the result."""
     if all(s.kind == "list" for s in rest):
         seen = known.schemas.get(len(rest), [])
         if len(rest) == 1:

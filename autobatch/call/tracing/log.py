@@ -490,7 +490,7 @@ class Guard:
         if function is None:
             return None
         made = [x if isinstance(x, _PYTHON) else _operand(*x) if isinstance(x, tuple) else None for x in args]
-        return None if None in made else cls(function, tuple(made), tuple(map(_key_of_guards, made)))
+        return None if None in made else cls(function, tuple(made), tuple(map(_guard_key, made)))
 
     def raised(self, operands: Sequence[Any]) -> Exception | None:
         """What Python raises for operands that are known."""
@@ -498,7 +498,7 @@ class Guard:
         return _raised(self.function, numbers)
 
 
-def _key_of_guards(x: Any) -> Hashable:
+def _guard_key(x: Any) -> Hashable:
     return x if isinstance(x, TracedOperand) else constant_key(x)
 
 
@@ -582,7 +582,7 @@ def _check(log: Log, x: Guarded) -> Fixed | int | None:
     """What says whether an operation fails, and with what. None where it never does."""
     kinds = log.kinds
     args = [_known(log, x.operands[a.number], a) if isinstance(a, TracedOperand) else a for a in x.guard.args]
-    key = x.guard, tuple(map(_key_of_guards, args)), x.place, x.types
+    key = x.guard, tuple(map(_guard_key, args)), x.place, x.types
     made = kinds.checks.get(key)
     if made is None:
         made = kinds.checks[key] = _made(kinds, x, args)

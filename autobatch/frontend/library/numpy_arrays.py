@@ -1,7 +1,7 @@
 """Which arrays are NumPy's: their indices fail where they are out of range, those of JAX clamp.
 
     table[k + 1]        table is one of NumPy        fails, as in Python
-    (table * w)[k]      w is one of JAX              clamps: what comes of both is JAX's
+    (table * w)[k]      w is one of JAX              clamps: the result of both is JAX's
     np.cumsum(table)    of NumPy alone               fails
 
 `Leaf.numpy` says what an array is: True or False where the arguments of the call decide, None where it is JAX's in any

@@ -424,7 +424,7 @@ def _from_keys(keys: Any, value: Any) -> Any:
     return {k: value for k in keys}  # noqa: C420  this is what that means
 
 
-def _written_of_standard(
+def _written_with_defaults(
     function: Callable[..., Any], *more: Any, names: Sequence[str] = ()
 ) -> Callable[..., v.Abstract]:
     """A function that takes these constants behind its first argument. `names`: those that an argument may replace."""
@@ -457,13 +457,13 @@ STANDARD: dict[Any, Callable[[LoweringState, Arguments, Named], v.Abstract]] = {
     dict.fromkeys: _keyed,
     heapq.merge: _merge,
     math.dist: lambda s, args, kwargs: run(s, _distance, args, kwargs),
-    statistics.mean: _written_of_standard(_mean),
-    statistics.fmean: _written_of_standard(_mean),
-    statistics.median: _written_of_standard(_median),
-    statistics.pvariance: _written_of_standard(_spread, None, 1, names=("mu",)),
-    statistics.variance: _written_of_standard(_spread, None, 2, names=("xbar",)),
-    statistics.pstdev: _written_of_standard(_root_of_spread, None, 1, names=("mu",)),
-    statistics.stdev: _written_of_standard(_root_of_spread, None, 2, names=("xbar",)),
+    statistics.mean: _written_with_defaults(_mean),
+    statistics.fmean: _written_with_defaults(_mean),
+    statistics.median: _written_with_defaults(_median),
+    statistics.pvariance: _written_with_defaults(_spread, None, 1, names=("mu",)),
+    statistics.variance: _written_with_defaults(_spread, None, 2, names=("xbar",)),
+    statistics.pstdev: _written_with_defaults(_root_of_spread, None, 1, names=("mu",)),
+    statistics.stdev: _written_with_defaults(_root_of_spread, None, 2, names=("xbar",)),
 }
 
 

@@ -560,7 +560,7 @@ def make_deque(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     maxlen = args[1] if len(args) > 1 else kwargs.get("maxlen", NONE)
     if not isinstance(maxlen, v.Static):
         s.refuse("the maxlen of a deque must be a constant", "name the argument that decides it in static=(...)")
-    items = _listed_of_deques(s, args[0]) if args else v.Record("list", (), ())
+    items = _elements_listed(s, args[0]) if args else v.Record("list", (), ())
     made = v.Record("table", ("items", "maxlen"), (items, maxlen), deque)
     return with_items(s, made, items)
 
@@ -584,7 +584,7 @@ def with_items(s: LoweringState, old: v.Abstract, items: v.Abstract, from_left: 
     return replace(old, items=(items, most))
 
 
-def _listed_of_deques(s: LoweringState, value: v.Abstract) -> v.Abstract:
+def _elements_listed(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """A sequence as a list of its own."""
     found = sequence(s, value)
     if isinstance(found, v.Record):
@@ -607,11 +607,11 @@ def _append_left(s: LoweringState, whole: v.Abstract, args: Arguments, named: Na
 
 
 def _extend(s: LoweringState, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
-    return NONE, with_items(s, whole, concatenate(s, items_of(whole), _listed_of_deques(s, args[0])))
+    return NONE, with_items(s, whole, concatenate(s, items_of(whole), _elements_listed(s, args[0])))
 
 
 def _extend_left(s: LoweringState, whole: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
-    items = concatenate(s, _listed_of_deques(s, reverse(s, args[0])), items_of(whole))
+    items = concatenate(s, _elements_listed(s, reverse(s, args[0])), items_of(whole))
     return NONE, with_items(s, whole, items, from_left=True)
 
 

@@ -445,7 +445,7 @@ def _shape(body: Sequence[ast.stmt]) -> _Shape:
 
 
 def appended_list(s: LoweringState, node: ast.For, found: v.Lazy) -> bool:
-    """Lower the loop as a `Map` if its turns append to lists and hand on nothing else."""
+    """Lower the loop as a `Map` if its turns append to lists and pass on nothing else."""
     shape = _over_nodes(s, node, _shape(node.body))
     lists = appended_lists(shape.inside, shape.key)
     tests = () if shape.test is None else (shape.test,)

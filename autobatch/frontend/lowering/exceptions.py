@@ -94,7 +94,7 @@ def raise_here(s: LoweringState, kind: Kind, given: Sequence[v.Abstract] | None 
         )
     if known is None:
         s.context.memory.looked_at[kind] = len(given)
-        raise MemoryChanged  # loops and calls in front of this hand it on
+        raise MemoryChanged  # loops and calls in front of this pass it on
     for k, value in enumerate(given):
         s.bind(_argument(kind, k), stored(s, value))
 

@@ -202,7 +202,7 @@ def _check_sizes(s: LoweringState, sizes: Sizes, left: bool = False) -> None:
 
 def while_statement(s: LoweringState, node: ast.While) -> None:
     """`while test: body`"""
-    if mutated(node.test):  # a part of each turn: what it changes is handed on
+    if mutated(node.test):  # a part of each turn: what it changes is passed on
         node = with_test_inside(s, node)
     for flag in FLAGS:
         s.bind(flag, v.Static(False))

@@ -433,7 +433,7 @@ def _rounds(
             continue
         except RecursionError as error:
             raise UnsupportedError(
-                f"{_name_of_lower(fun)} calls itself without end while it is compiled",
+                f"{_shown_name(fun)} calls itself without end while it is compiled",
                 context.place_of(error),
                 "pass what changes from call to call as a number, or as a field of the examples",
             ) from None
@@ -459,18 +459,18 @@ def _rounds(
             break
     else:
         raise UnsupportedError(
-            f"the type of the result of {_name_of_lower(fun)} does not settle",
+            f"the type of the result of {_shown_name(fun)} does not settle",
             _span(context, fun),
             "give its results one type on every path, e.g. with float(...) or .astype(...)",
         )
     raise UnsupportedError(
-        f"{_name_of_lower(fun)} never returns: every path calls it again",
+        f"{_shown_name(fun)} never returns: every path calls it again",
         _span(context, fun),
         "return a result on some path without a recursive call",
     )
 
 
-def _name_of_lower(fun: Callable[..., Any]) -> str:
+def _shown_name(fun: Callable[..., Any]) -> str:
     return getattr(fun, "__qualname__", type(fun).__name__)
 
 
@@ -491,7 +491,7 @@ def _start(context: Context, fun: Any) -> LoweringState:
         function = inspect.getattr_static(type(fun), "__call__", function)
     if not inspect.isfunction(function):
         raise UnsupportedError(
-            f"{_name_of_lower(fun)} has no Python source", cure="batch a function that calls it: `lambda x: ...`"
+            f"{_shown_name(fun)} has no Python source", cure="batch a function that calls it: `lambda x: ...`"
         )
     block = OpenBlock(None)
     source = lookup(_bare(context, block), function)
@@ -560,7 +560,7 @@ def _round(
     template = printing.returned(state, outputs, outputs.template(result))
     heaps = outputs.memory()
     entry = Function(
-        context.unique(f"{_name_of_lower(fun)}.main"),
+        context.unique(f"{_shown_name(fun)}.main"),
         Region(tuple(parameters), tuple(state.block.body), tuple(outputs.operands)),
         state.span,
     )
@@ -584,7 +584,7 @@ class _RenumberedModule(Fresh):
 
 
 def _reachable(entry: Function, context: Context) -> list[Function]:
-    """The functions that the entry calls, itself first; an entry that only hands on a call is that function."""
+    """The functions that the entry calls, itself first; an entry that only passes on a call is that function."""
     match entry.region.body:
         case (Call(results=results, callee=callee, operands=operands),) if (
             results == entry.region.results and operands == entry.region.args

@@ -94,7 +94,7 @@ def without(name: str) -> tuple[str, str]:
 
 
 def _boxed_classes(s: LoweringState) -> list[type]:
-    """The classes of objects that are handed on whole. Before one of them is made that way, those of all objects."""
+    """The classes of objects that are passed on whole. Before one of them is made that way, those of all objects."""
     memory = s.context.memory
     made = [cls for _, cls, _ in memory.made if cls is not None and cls not in memory.heaps]
     return made or sorted((c for c in s.context.built if c not in memory.heaps), key=lambda c: c.__qualname__)

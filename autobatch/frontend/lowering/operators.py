@@ -579,7 +579,7 @@ def check_index(s: LoweringState, value: v.Leaf, index: v.Abstract) -> None:
             continue
         if (
             axis < len(shape)
-            and _is_whole_of_bounds(part)
+            and _is_whole_part(part)
             and _may_fail(s, part, axis, shape[axis])
             and value.numpy is not None
         ):
@@ -610,7 +610,7 @@ def _axes(part: v.Abstract) -> int:
             return 1
 
 
-def _is_whole_of_bounds(part: v.Abstract) -> bool:
+def _is_whole_part(part: v.Abstract) -> bool:
     """Is it an integer, or an array of such?"""
     match part:
         case v.Static(value=held):
@@ -621,7 +621,7 @@ def _is_whole_of_bounds(part: v.Abstract) -> bool:
             return False
 
 
-def _known_of_bounds(s: LoweringState, part: v.Abstract) -> Any:
+def _known_part(s: LoweringState, part: v.Abstract) -> Any:
     """The value of an index that is known while compiling, or None."""
     match part:
         case v.Static(value=held):
@@ -633,12 +633,12 @@ def _known_of_bounds(s: LoweringState, part: v.Abstract) -> Any:
 
 
 def _may_fail(s: LoweringState, part: v.Abstract, axis: int, size: int) -> bool:
-    known = _known_of_bounds(s, part)
+    known = _known_part(s, part)
     return known is None or words(known, axis, size) != ""
 
 
 def _check(s: LoweringState, part: v.Abstract, axis: int, size: int) -> None:
-    known = _known_of_bounds(s, part)
+    known = _known_part(s, part)
     if known is not None:
         s.check(s.scalar(False), "IndexError", words(known, axis, size))
         return

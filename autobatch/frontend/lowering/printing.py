@@ -1,4 +1,4 @@
-"""Calls of `print`, where computed numbers decide which there are: notes of what is printed once it is known.
+"""Calls of `print` under data-dependent control flow: notes of what is printed once it is known.
 
     print("turn", n, x)         <calls>.append(3); <ints>.append(n); <floats>.append(x)      ("turn" stands in line 3)
 

@@ -77,7 +77,7 @@ def chain(s: LoweringState, index: Operand, alternatives: Sequence[v.Abstract]) 
 
 def of_each(s: LoweringState, values: Sequence[v.Abstract], use: Any) -> v.Abstract | None:
     """`use(state, *values)` of each alternative, where one of the values is a choice between values that are no
-    functions (those are handed on as they are); None where none is."""
+    functions (those are passed on as they are); None where none is."""
     for k, value in enumerate(values):
         if isinstance(value, v.Choice) and not all(map(_is_function, value.alternatives)):
             return apply_choice(s, value, lambda t, x, k=k: use(t, *values[:k], x, *values[k + 1 :]))

@@ -432,23 +432,23 @@ def _parts(s: LoweringState, pattern: ast.MatchClass, cls: type) -> list[tuple[a
 _SELF = (bool, int, float, str, list, tuple, dict)
 
 
-def _class_of_patterns(s: LoweringState, pattern: ast.MatchClass) -> type:
+def _pattern_class(s: LoweringState, pattern: ast.MatchClass) -> type:
     cls = s.evaluate(pattern.cls)
     if not isinstance(cls, v.Static) or not isinstance(cls.value, type):
         s.refuse("a class pattern needs a class", "write the name of a class before the brackets")
     return cls.value
 
 
-def _part_of_patterns(subject: v.Abstract, name: str) -> Any:
+def _pattern_part(subject: v.Abstract, name: str) -> Any:
     return lambda t: attribute(t, subject, name) if name else subject
 
 
 def _fits_class(s: LoweringState, pattern: ast.MatchClass, subject: v.Abstract) -> Truth:
-    cls = _class_of_patterns(s, pattern)
+    cls = _pattern_class(s, pattern)
     fit = truth(s, is_instance(s, subject, cls))
     if fit is False:
         return False
-    pairs = [(p, _part_of_patterns(subject, n)) for p, n in _parts(s, pattern, cls)]
+    pairs = [(p, _pattern_part(subject, n)) for p, n in _parts(s, pattern, cls)]
     return _and(s, fit, lambda t: _all(t, pairs))
 
 
@@ -536,9 +536,9 @@ def _bind(s: LoweringState, pattern: ast.pattern, subject: v.Abstract) -> None:
             if name is not None:
                 s.bind(name, subject)
         case ast.MatchClass():
-            for part, attr in _parts(s, pattern, _class_of_patterns(s, pattern)):
+            for part, attr in _parts(s, pattern, _pattern_class(s, pattern)):
                 if _binds(part):
-                    _bind(s, part, _part_of_patterns(subject, attr)(s))
+                    _bind(s, part, _pattern_part(subject, attr)(s))
         case ast.MatchSequence(patterns=patterns):
             _bind_sequence(s, patterns, subject)
         case ast.MatchMapping(keys=keys, patterns=patterns, rest=rest):
@@ -563,7 +563,7 @@ def _bind(s: LoweringState, pattern: ast.pattern, subject: v.Abstract) -> None:
 
 def _bind_one(s: LoweringState, patterns: Sequence[ast.pattern], subject: v.Abstract) -> None:
     """Bind the names of the first alternative that fits; all alternatives bind the same names."""
-    names = sorted(n for n in map(_name_of_patterns, ast.walk(patterns[0])) if n is not None)
+    names = sorted(n for n in map(_captured_name, ast.walk(patterns[0])) if n is not None)
     if not names:
         return
 
@@ -586,7 +586,7 @@ def _bind_one(s: LoweringState, patterns: Sequence[ast.pattern], subject: v.Abst
         s.bind(name, value)
 
 
-def _name_of_patterns(node: ast.AST) -> str | None:
+def _captured_name(node: ast.AST) -> str | None:
     """The variable that this part of a pattern binds."""
     match node:
         case ast.MatchAs(name=name) | ast.MatchStar(name=name) | ast.MatchMapping(rest=name):
@@ -596,7 +596,7 @@ def _name_of_patterns(node: ast.AST) -> str | None:
 
 
 def _binds(pattern: ast.pattern) -> bool:
-    return any(_name_of_patterns(n) is not None for n in ast.walk(pattern))
+    return any(_captured_name(n) is not None for n in ast.walk(pattern))
 
 
 def _bind_sequence(s: LoweringState, patterns: Sequence[ast.pattern], subject: v.Abstract) -> None:

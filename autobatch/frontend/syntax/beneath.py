@@ -377,7 +377,7 @@ def changed_by_calls(s: LoweringState, node: ast.For) -> str | None:
     """What a loop runs over that functions change which its turns call. What these change is known behind it."""
     read = _read(s, node.iter)
     for part in (x for inner in node.body for x in nodes_in(inner)):
-        if (name := _changed_by_call_of_beneath(s, part, read)) is not None and not _leaves(node, part):
+        if (name := _changed_in_call(s, part, read)) is not None and not _leaves(node, part):
             return name
     return None
 
@@ -395,7 +395,7 @@ def refuse_calls_of_elements(s: LoweringState, generators: Sequence[ast.comprehe
         read |= _read(s, generator.iter)
     parts = [*elements, *(x for g in generators for x in g.ifs)]
     for part in (x for inner in parts for x in nodes_in(inner)):
-        if (name := _changed_by_call_of_beneath(s, part, read)) is not None:
+        if (name := _changed_in_call(s, part, read)) is not None:
             _refuse(s, name, "a comprehension runs over it", "run over a copy: list(...)")
 
 
@@ -476,7 +476,7 @@ def _local(s: LoweringState, node: ast.AST) -> v.LocalFunction | None:
     return held if isinstance(held, v.LocalFunction) else None
 
 
-def _changed_by_call_of_beneath(s: LoweringState, node: ast.AST, read: Read) -> str | None:
+def _changed_in_call(s: LoweringState, node: ast.AST, read: Read) -> str | None:
     """What is read step by step, and changed by a call: by the function, or by one that it is given."""
     if not isinstance(node, ast.Call):
         return None

@@ -1,4 +1,4 @@
-"""Variables that an inner function changes (`scopes.py`): calls hand them on, and give them back changed.
+"""Variables that an inner function changes (`scopes.py`): calls pass them on, and give them back changed.
 
     add(y)        %n2 = call @add(%y, %n)
 
@@ -57,7 +57,7 @@ def given(s: LoweringState, source: FunctionSource, arguments: Iterable[v.Abstra
 
 
 def pass_through(s: LoweringState, name: str, changed: bool) -> None:
-    """Note that every function on the way to the owner of a cell hands it on."""
+    """Note that every function on the way to the owner of a cell passes it on."""
     memory = s.context.memory
     on_the_way = []
     for source, _ in reversed(s.context.active):

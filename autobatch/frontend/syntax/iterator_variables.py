@@ -329,7 +329,7 @@ def with_iterators_as_places(
     endless = tuple(n for n, x in globals.items() if x is itertools.count or x is itertools.cycle)
     modules = tuple(n for n, x in globals.items() if isinstance(x, types.ModuleType))
     of_itertools = tuple(n for n in modules if globals[n] is itertools)
-    return _rewritten_of_iterator_variables(node, _ModuleNames(meanings, endless, of_itertools, modules), changed)
+    return _with_counted_iterators(node, _ModuleNames(meanings, endless, of_itertools, modules), changed)
 
 
 @dataclass(frozen=True)
@@ -364,7 +364,7 @@ def _made(value: ast.expr) -> tuple[str, list[ast.expr]] | None:
 
 
 @lru_cache(maxsize=256)
-def _rewritten_of_iterator_variables(
+def _with_counted_iterators(
     node: ast.FunctionDef, names: _ModuleNames, changed: Callable[[ast.AST], tuple[str, ...]]
 ) -> ast.FunctionDef:
     made = copy.deepcopy(node)
@@ -589,7 +589,7 @@ class _IteratorText:
                 else:
                     behind = ast.BinOp(load(place), ast.Add(), step)
                     given = [load(items), *call.args[1:], to(ast.IfExp(is_before_end(), behind, ended))]
-                become(call, ast.Call(_function_of_iterator_variables(function), given, []))
+                become(call, ast.Call(_constant(function), given, []))
             elif self._is_looped(read):
                 assert isinstance(call, ast.For)
                 at = ast.BinOp(moved(step), ast.Sub(), ast.Constant(1))
@@ -597,9 +597,7 @@ class _IteratorText:
                 end = ast.Assign([ast.Name(place, ast.Store())], ended)
                 become(call, ast.While(is_before_end(), [item, *call.body], [end, *call.orelse]))
             else:
-                become(
-                    read, ast.Call(_function_of_iterator_variables(_rest), [load(items), load(place), to(ended)], [])
-                )
+                become(read, ast.Call(_constant(_rest), [load(items), load(place), to(ended)], []))
         values: list[ast.expr]
         for store in stores:
             made = _made(store.value)
@@ -610,11 +608,11 @@ class _IteratorText:
                 values += [ast.Constant(0)] if not made[1] else []
             else:
                 of = _indexed_changed if self._is_changed(store, made[1][0]) else _indexed
-                values = [ast.Call(_function_of_iterator_variables(of), made[1], []), ast.Constant(0)]
+                values = [ast.Call(_constant(of), made[1], []), ast.Constant(0)]
             become(store, ast.Assign([targets], ast.Tuple(values, ast.Load())))
 
 
-def _function_of_iterator_variables(known: Any) -> ast.Constant:
+def _constant(known: Any) -> ast.Constant:
     """A function of this module, as the front end reads it."""
     return ast.Constant(known)
 

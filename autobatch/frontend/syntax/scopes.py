@@ -7,7 +7,7 @@
             n = n + v                                 `n of main` = `n of main` + v
         add(1.0)                                  add(1.0)
 
-A variable that an inner function assigns, or whose list, dict or object it changes, is a *cell*: calls hand it on and
+A variable that an inner function assigns, or whose list, dict or object it changes, is a *cell*: calls pass it on and
 give it back (`cells.py`), through whatever functions are between. One that inner functions only read gets a name of
 its own where another function has a variable of the same name, which hides it.
 """

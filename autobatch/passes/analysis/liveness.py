@@ -150,7 +150,7 @@ def read_by(block: Block) -> Live:
 #
 # The cotangent of such a value is zero in the rows that do not use it, and zero times the derivative of a square root
 # at zero is not a number. Each back end takes the contribution of a row for zero where the cotangent of an operation
-# found here is zero and what comes of it is not finite. What every row uses keeps the derivative that JAX has for it:
+# found here is zero and its result is not finite. What every row uses keeps the derivative that JAX has for it:
 # that of `jnp.where(x > 0, jnp.sqrt(x), 0.0)` is not a number at zero, for both arms of a `where` are computed. `max`
 # and `min` of Python are branches (`Op.choice`), and who reads an element of a list in memory uses no other.
 

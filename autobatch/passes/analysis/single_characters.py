@@ -1,4 +1,4 @@
-"""Which strings have one character, whatever they are: such are code points where computed numbers decide.
+"""Which strings have one character, whatever they are: such are code points under data-dependent control flow.
 
 %4 = text['__getitem__', args=('abc', ...)](%k)      one character, and so is what chooses between such
 """

@@ -1,4 +1,4 @@
-"""Control that computed numbers decide is one operation of its rows: a branch or loop under a mask.
+"""Data-dependent control is one operation of its rows: a branch or loop under a mask.
 
     %4 = gt(%3, 0.0)                      %4 = gt(%3, 0.0)
     %7 = if %4 then:                      %7 = masked (%4, %3) do (%9, %10):
@@ -190,7 +190,7 @@ def _without_seeds(region: Region, wanted: set[Operand]) -> Region:
 
 def run_all_turns(module: Module, device: frozenset[Value], stands: Callable[[While], bool]) -> Module:
     """The module with such loops as loops of as many turns as structure says; the same module where there is none.
-    `device`: the values that computed numbers decide. `stands`: can a loop not stay as it is?"""
+    `device`: the data-dependent values. `stands`: can a loop not stay as it is?"""
     fresh, changed = Fresh(module), []
 
     def each(instruction: Instruction) -> Instruction:
@@ -341,7 +341,7 @@ def _grows(instruction: Instruction) -> bool:
 
 # ---- obstacles
 #
-# What stands in the way of control that computed numbers decide: what is no arithmetic, and where it is written.
+# What stands in the way of data-dependent control: what is no arithmetic, and where it is written.
 
 
 Obstacle = tuple[str, Span]
@@ -395,7 +395,7 @@ def mask_numeric_control(
     unknown: Collection[int] = (),
     all_numbers: bool = False,
 ) -> Masked:
-    """Every branch and loop that computed numbers decide as one operation, where it holds arithmetic alone; for the
+    """Every data-dependent branch and loop as one operation, where it holds arithmetic alone; for the
     others, by their places, what stands in the way.
 
     `fallible` finds the reads that an example can fail in; `traced` and `numbers` as in `passes/analysis/structure.py`.

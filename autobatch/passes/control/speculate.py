@@ -56,7 +56,7 @@ from autobatch.source import Span
 
 # ---- implied
 #
-# What a branch that computed numbers decide says of structure all the same.
+# What a data-dependent branch says of structure all the same.
 #
 #     %4 = is_class[names=('Split',)](%1)
 #     %9 = if %4 then: ...; yield %8 else: yield False     `isinstance(node, Split) and x > node.at`
@@ -81,7 +81,7 @@ def definitions(module: Module) -> Definitions:
 
 def implied(condition: Operand, truth: bool, made: Definitions, device: Collection[Operand]) -> Iterator[Test]:
     """The tests of which the host knows what they say where a condition is `truth`, and that stand in front of it.
-    `device`: the values that computed numbers decide."""
+    `device`: the data-dependent values."""
     if not isinstance(condition, Value):
         return
     if condition not in device:
@@ -107,7 +107,7 @@ def implied(condition: Operand, truth: bool, made: Definitions, device: Collecti
 
 
 def without_tests(module: Module, device: frozenset[Value]) -> Module:
-    """The module whose branches and loops say nothing of what holds in them, where computed numbers decide them: in
+    """The module whose branches and loops say nothing of what holds in them, where these are data-dependent: in
     front of `if t is None or budget < 0` a read of `t` may fail."""
     return _blind(module, device, {})
 
@@ -149,7 +149,7 @@ def _blind(module: Module, device: frozenset[Value], made: Definitions) -> Modul
 
 
 def with_tests_in_front(module: Module, device: frozenset[Value], is_test: Callable[[Instruction], bool]) -> Module:
-    """The module whose tests of structure stand in front of branches that computed numbers decide: `k < 0` in front of
+    """The module whose tests of structure stand in front of data-dependent branches: `k < 0` in front of
     `x < least or k < 0`. `is_test`: can they not fail, and are they no work?"""
 
     def region(of: Region) -> Region:
@@ -223,7 +223,7 @@ class TotalBody:
 
 
 class Total:
-    """`device`: the values that computed numbers decide; it learns others. `fallible`: the results of reads that may
+    """`device`: the data-dependent values; it learns others. `fallible`: the results of reads that may
     fail. `called`: the name of the function that takes the place of another, and whether that can fail."""
 
     def __init__(

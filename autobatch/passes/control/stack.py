@@ -65,7 +65,7 @@ from autobatch.source import Span
 # yield %t                                  (were %a not the same in all calls: here it is captured, no register) else:
 # yield %a return %r
 #
-# A parameter that every call hands on unchanged is captured: it is neither saved nor kept for each example twice.
+# A parameter that every call passes on unchanged is captured: it is neither saved nor kept for each example twice.
 
 
 # ---- structured
@@ -80,7 +80,7 @@ from autobatch.source import Span
 #       else: yield %a                                else: yield %a          (%a: an operand that the program captures)
 #
 # A back end that runs rows in gangs calls them under masks. What they say is what the blocks say: parameters that every
-# call hands on unchanged are captured there, comprehensions are loops, a bound is a check.
+# call passes on unchanged are captured there, comprehensions are loops, a bound is a check.
 
 
 def structured(
@@ -528,7 +528,7 @@ def _reached(module: Module, entry: Function) -> list[Function]:
 def _unchanged_parameters(
     functions: Sequence[Function], entry: Function, shared: frozenset[Value]
 ) -> dict[Value, int | Operand]:
-    """The parameters that every call hands on as the first one got them: argument `k` of that, a shared value or a
+    """The parameters that every call passes on as the first one got them: argument `k` of that, a shared value or a
     constant."""
     changes = object()
     sources: dict[Value, set[Any]] = {a: set() for f in functions for a in f.region.args}
@@ -633,8 +633,8 @@ def use_stack(
     cached: frozenset[Span] = frozenset(),
     alone: bool = False,
 ) -> Module | None:
-    """The module with a program of blocks for each recursion whose calls depend on computed numbers, and for each loop
-    and branch that computed numbers decide around calls; None where there is nothing that a program of blocks can run.
+    """The module with a program of blocks for each recursion whose calls depend on computed numbers, and for each
+    data-dependent loop and branch around calls; None where there is nothing that a program of blocks can run.
     `functions` is the module with its loops as functions, and `facts` are about it. Raises `Repeats` where functions
     among these run as often as they are called: `cached`, their places. `alone`: no host lays rows out for any
     recursion."""

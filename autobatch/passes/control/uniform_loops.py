@@ -356,7 +356,7 @@ class _Fuser:
 #                                                        else: yield %x
 #                                                   return %r
 #
-# A `Map` keeps its count, and its body becomes one call. The next turn of a loop is a tail call: whatever it hands on
+# A `Map` keeps its count, and its body becomes one call. The next turn of a loop is a tail call: whatever it passes on
 # unchanged is resolved on the host, so a captured value costs nothing per turn.
 
 

@@ -81,7 +81,7 @@ from autobatch.source import NOWHERE, Span
 #
 # Loops that count: all of their turns are known before the first one.
 #
-#     func @f.for0(%1: turn, %2: count, %3: h, %4: list):          a counter, its bound, and what turns hand on:
+#     func @f.for0(%1: turn, %2: count, %3: h, %4: list):          a counter, its bound, and what turns pass on:
 #       %5 = lt(%1, %2)                                            numbers that the device computes in each turn (%8),
 #       if %5 then:                                                and what the host reads there (%6)
 #         %6 = item(%4, %1)
@@ -139,7 +139,7 @@ class _CountedLoop:
         return found[0] if len(every) == 1 and len(found) == 1 and not on_host else None
 
     def hand_on(self, k: int, x: Operand) -> bool:
-        """Is it known what a turn hands on as argument k, without the turns before it?"""
+        """Is it known what a turn passes on as argument k, without the turns before it?"""
         arg = self.function.region.args[k]
         if x is arg:
             return True

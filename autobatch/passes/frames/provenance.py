@@ -71,7 +71,7 @@ class RegionRows:
 
 
 Incoming = tuple[Sequence[PointerSource], Sequence[tuple[Operand, RegionRows]]]
-"""Sources, and operands whose sources are those of a pointer too, with the regions that hand them on."""
+"""Sources, and operands whose sources are those of a pointer too, with the regions that pass them on."""
 
 
 class Provenance:
@@ -145,7 +145,7 @@ class Provenance:
         return not isinstance(value.type, List)  # an undefined list holds nothing
 
     def origin(self, x: Operand, region: RegionRows) -> frozenset[PointerSource]:
-        """The sources of an operand that `region` hands on."""
+        """The sources of an operand that `region` passes on."""
         if (known := self.known_origin(x, region)) is not None:
             return frozenset([known])
         assert isinstance(x, Value)

@@ -96,7 +96,7 @@ def lists_of_numbers(
     module: Module, device: Device, alone: bool, handed: bool = False
 ) -> tuple[frozenset[Value], Collection[Operand]]:
     """The lists of which the device alone knows the length; and all that it alone knows then. `alone`: that is
-    everything. Of functions that call themselves those that they hand on where such lists come in, or tables are;
+    everything. Of functions that call themselves those that they pass on where such lists come in, or tables are;
     `handed`: and all of those of which numbers decide which calls there are, or what is read of them."""
     inside = [i for f in module.functions for i in walk(f.region)]
     lengths = frozenset[Value]()
@@ -171,7 +171,7 @@ def is_made(x: Operand) -> bool:
 
 
 def _decided(module: Module, device: Collection[Operand]) -> Iterator[str]:
-    """The functions that call themselves where computed numbers decide, and hand on numbers, arrays and lists of
+    """The functions that call themselves under data-dependent control flow, and pass on numbers, arrays and lists of
     them."""
     graph = call_graph(module)
     for names in nx.strongly_connected_components(graph):
@@ -201,7 +201,7 @@ def _read_below(module: Module, device: Collection[Operand]) -> frozenset[Value]
 
 
 class _ListsNeedingMemory:
-    """`functions`: by name; `whole`: those that hand on no list without memory; `results`: the lists that each function
+    """`functions`: by name; `whole`: those that pass on no list without memory; `results`: the lists that each function
     gives back, by position; `handed`: as in `lists_of_numbers`."""
 
     def __init__(
@@ -314,7 +314,7 @@ class _ListsNeedingMemory:
 def lists_in_arenas(
     module: Module, schema: Schema, device: Device, capacity: int, alone: bool, checked: bool, handed: bool = False
 ) -> Module:
-    """The module with arrays in place of the lists that computed numbers decide; the same where there are none.
+    """The module with arrays in place of the data-dependent lists; the same where there are none.
     `device`, `handed`: as in `lists_of_numbers`; `alone`: there is no host that knows any list; `checked`: are reads
     that can fail behind checks already? UnsupportedError where such a list is a result, or holds objects."""
     made = _with_arenas(module, schema, device, capacity, alone, checked, handed)
@@ -388,7 +388,7 @@ def _read_by_number(region: Region, found: frozenset[Value], device: Collection[
 
 
 def _joined_in_loops(region: Region, found: frozenset[Value], device: Collection[Operand]) -> Iterator[Operand]:
-    """The lists of structure of which lists that have memory are made in loops that computed numbers decide."""
+    """The lists of structure of which lists that have memory are made in data-dependent loops."""
     for i in walk(region):
         if isinstance(i, If) or not decided_by_device(i, device):
             continue
@@ -445,7 +445,7 @@ class _Arenas(ArenaMemory):
         return replace(function, region=_without_unread(made))
 
     def calls_with(self, i: Instruction) -> bool:
-        """Does a call hand on lists that have memory, or get it where they come in?"""
+        """Does a call pass on lists that have memory, or get it where they come in?"""
         return isinstance(i, Call) and any(x in self.lists for x in (*i.operands, *self.functions[i.callee].args))
 
     def region(self, region: Region, targets: Sequence[Operand]) -> Region:

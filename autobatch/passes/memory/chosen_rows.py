@@ -399,7 +399,7 @@ def handing_on(
     own: Mapping[str, dict[Any, Value]],
     like: Callable[[Sequence[Value]], tuple[Value, ...]],
 ) -> Iterator[Function]:
-    """The functions, each with the columns that it reads, or hands on, behind its parameters; those of the entry, the
+    """The functions, each with the columns that it reads, or passes on, behind its parameters; those of the entry, the
     first one, are values that it has."""
     size = -1
     while size < sum(map(len, own.values())):

@@ -9,7 +9,7 @@ Everything but checks is pure, loads too: nothing in a per-example function muta
 alike are two, all the same; so are two seeds of derivatives.
 
 What a loop carries and does not change is not carried, and what both arms of a branch give is that. So the integers of
-memory (`frontend/memory/heap.py`) that a loop only hands on do not become numbers of the device with the others.
+memory (`frontend/memory/heap.py`) that a loop only passes on do not become numbers of the device with the others.
 """
 
 from __future__ import annotations

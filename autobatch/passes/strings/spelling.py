@@ -1,4 +1,4 @@
-"""Strings that computed numbers decide and that are made of others, or looked into: lists of code points.
+"""Data-dependent strings that are built from others or indexed: lists of code points.
 
     %4 = text['__add__'](%3, 'ab')                %8 = flatten(pack_list(%3, pack_list(97, 98)))
     %5 = text['__len__'](%4)               ->     %5 = length(%8)
@@ -58,7 +58,7 @@ from autobatch.source import Span
 
 # ---- spelling formats
 #
-# Formats of strings that computed numbers decide, as pieces that are joined (`spelling.py`).
+# Formats of data-dependent strings, as pieces that are joined (`spelling.py`).
 #
 # %4 = text['format', args=('{:03d}: {}', ..., ...)](%1, %2)     zfill(digits of %1, 3), ': ', digits of %2
 
@@ -170,8 +170,8 @@ def _plain(s: Speller, x: Any) -> Operand:
 
 
 def strings_as_letters(module: Module, device: Device, capacity: int, alone: bool) -> Module:
-    """The module with lists of code points in place of the strings of the entry that computed numbers decide and that
-    are looked into or made; the same where there are none. `device`: as in `lists_of_numbers`; `alone`: there is no
+    """The module with lists of code points in place of the data-dependent strings that
+    are indexed or built; the same where there are none. `device`: as in `lists_of_numbers`; `alone`: there is no
     host that knows any string."""
     entry = module.functions[0]
     asks = any(isinstance(i, Apply) and _asks_words(i, alone) for i in walk(entry.region))

@@ -458,7 +458,7 @@ def _starts(a: CodePoints, b: CodePoints) -> Any:
     return (b.length <= a.length) & jnp.all((a.letters == b.letters) | ~inside(b))
 
 
-def _ends_of_spelt(a: CodePoints, b: CodePoints) -> Any:
+def _ends_with(a: CodePoints, b: CodePoints) -> Any:
     return (b.length <= a.length) & jnp.all((cut(a, a.length - b.length, b.length).letters == b.letters) | ~inside(b))
 
 
@@ -542,7 +542,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "find": _find,
     "rfind": _rfind,
     "startswith": _starts,
-    "endswith": _ends_of_spelt,
+    "endswith": _ends_with,
     "int": _int,
     "fits_int": _fits_int,
     "is_narrow": _is_narrow,

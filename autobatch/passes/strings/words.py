@@ -1,4 +1,4 @@
-"""Strings and enum members that computed numbers decide: numbers, one for each word.
+"""Data-dependent strings and enum members: numbers, one for each word.
 
     %4 = if %3 then: tag['a'] else: tag['b']            %7 = word(tag['a']); %8 = word(tag['b'])
     %5 = tag_equal(%4, %2)                       ->     %4 = if %3 then: %7 else: %8
@@ -60,7 +60,7 @@ from autobatch.source import NOWHERE
 
 # ---- handed words
 #
-# Constant words that recursions read as numbers: the entry hands them on.
+# Constant words that recursions read as numbers: the entry passes them on.
 #
 #     func @f(%1: int32*):                      func @main(...):
 #       %2 = tag[value='in']()                    %8 = tag[value='in'](); %9 = word(%8)
@@ -150,7 +150,7 @@ CURE = "compute it before packing and store the result in a field, or choose bet
 
 
 def words_as_numbers(module: Module, device: Device) -> Module:
-    """The module with numbers in place of the words of the entry that computed numbers decide; such a result is its
+    """The module with numbers in place of the data-dependent words; such a result is its
     number, which is looked up where results are put together. `device`: as in `lists_of_numbers`. UnsupportedError
     where such a word is looked into, made of others, or handed to a function that calls itself."""
     found = decided_words(module, device)

@@ -402,7 +402,7 @@ def _is_small(x: Operand) -> bool:
 
 
 class _SharedValues:
-    """`known`: what is shared as far as the regions are read; `calls`: those that were met, and what they hand on."""
+    """`known`: what is shared as far as the regions are read; `calls`: those that were met, and what they pass on."""
 
     def __init__(self, known: set[Value]) -> None:
         self.known = known

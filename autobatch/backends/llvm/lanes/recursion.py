@@ -410,7 +410,7 @@ class RecursionFunctions:
     def write(self) -> None:
         self.gang.functions += [_Activation(self, f).text() for f in self.functions.values()]
 
-    # ---- what is handed on
+    # ---- what is passed on
 
     def parameters(self, name: str) -> list[tuple[Value, bool]]:
         """The parameters of a function, and which of them all lanes share."""

@@ -92,7 +92,7 @@ def moving(region: Region, by: Iterable[Value]) -> frozenset[Value]:
     """The values of a region, and of all inside it, that move where those of `by` do."""
     found = set(by)
     before = -1
-    while before != len(found):  # loops hand on what their bodies find
+    while before != len(found):  # loops pass on what their bodies find
         before = len(found)
         _find(region, found)
     return frozenset(found)
@@ -410,7 +410,7 @@ def _pulled(
 
 class _RegionReverse(RegionWriter):
     """Runs regions forward and backward. `found`: the values that move; `unused`: those with no contribution from lanes
-    where their cotangents are zero and what comes of them is not finite."""
+    where their cotangents are zero and their result is not finite."""
 
     def __init__(self, gang: Gang, found: frozenset[Value], unused: frozenset[Value], totals: Totals) -> None:
         super().__init__(gang.w, gang.constant, partial(inner_gradient, gang))

@@ -374,7 +374,7 @@ class LaneWriter:
 
     @property
     def holds_masks_in_vectors(self) -> bool:
-        """Has the processor no registers for masks? Then one that blocks hand on is a vector of 32 bits for each lane:
+        """Has the processor no registers for masks? Then one that blocks pass on is a vector of 32 bits for each lane:
         LLVM packs single bits at the end of a block, and unpacks them at the begin of the next."""
         return self.width > 1 and machine_code.host().target.bits < 512
 

@@ -568,7 +568,7 @@ def object_of(
         raise TargetError(f"{name!r} is no name of a function in C")
     with machine_code.written_for(target):
         made = write(whole, sites)
-        code = machine_code.compile_object(_text_of_objects(made, name, held), vectorize=True, target=target)
+        code = machine_code.compile_object(_object_text(made, name, held), vectorize=True, target=target)
     given = {_named(v.hint, k): made.signature.operands[k] for k, v in enumerate(whole.region.args) if k not in held}
     results, scratch = made.signature.results, max(made.program.scratch, 1)
     header = _header(name, target, given, results, scratch, sites)
@@ -580,7 +580,7 @@ def _named(hint: str, number: int) -> str:
     return f"{hint}_{number}" if re.fullmatch(r"[A-Za-z]\w*", hint) else f"operand_{number}"
 
 
-def _text_of_objects(made: WholeCode, name: str, held: Mapping[int, Any]) -> str:
+def _object_text(made: WholeCode, name: str, held: Mapping[int, Any]) -> str:
     """The text with a function that hands the program its own arrays."""
     operands, results = made.signature.operands, len(made.signature.results)
     lines = []

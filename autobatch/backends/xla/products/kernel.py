@@ -341,7 +341,7 @@ def transpose(kernel: ProductKernel) -> LlvmFunction:
     sources = f.array_slot("ptr", lanes)
     with f.loop(0, "%rows", lanes) as top:
         last = f.sub(f.sub("%rows", top), 1)
-        with f.loop(0, lanes, 1) as j:  # the last row in the place of those past it: nobody reads what comes of them
+        with f.loop(0, lanes, 1) as j:  # the last row in the place of those past it: nobody reads their results
             source = source_row(f, kernel, f.add(top, f.least(j, last)))
             f.do(f"store ptr {source}, ptr {f.at(sources, f.mul(j, 8))}, align 8")
         chunk, lane = f.let(f"udiv i64 {top}, {kernel.chunk}"), f.let(f"urem i64 {top}, {kernel.chunk}")
@@ -483,7 +483,7 @@ def turned(kernel: ProductKernel) -> LlvmFunction:
         single = f.let(f"xor i1 {square}, true")
         with f.when(square):
             with f.loop(0, whole, lanes) as top:
-                _square_of_packing(f, kernel, done, column, top)
+                _packed_square(f, kernel, done, column, top)
             with f.loop(done, f.add(done, lanes), 1) as each:
                 _elements(f, kernel, each, whole)
             f.set(row, f.add(done, lanes))
@@ -503,7 +503,7 @@ def _elements(f: LlvmFunction, kernel: ProductKernel, row: str, first: str) -> N
         f.do(f"store {kernel.scalar} {value}, ptr {_place(f, kernel, column, k)}, align {kernel.bytes}")
 
 
-def _square_of_packing(f: LlvmFunction, kernel: ProductKernel, row: str, column: str, top: str) -> None:
+def _packed_square(f: LlvmFunction, kernel: ProductKernel, row: str, column: str, top: str) -> None:
     """As many rows as a vector has elements, of as many columns."""
     lanes, v = kernel.lanes, kernel.vector
     rows = []
