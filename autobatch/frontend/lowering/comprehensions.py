@@ -38,9 +38,9 @@ from autobatch.frontend.lowering.state import Ended, FunctionFrame, LoweringStat
 from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.memory.list_heap import hold, tuple_of
 from autobatch.frontend.memory.rebinding import rebind
-from autobatch.frontend.syntax import beneath
-from autobatch.frontend.syntax.beneath import refuse_calls_of_elements
+from autobatch.frontend.syntax import invalidation
 from autobatch.frontend.syntax.generators import expression, yielded
+from autobatch.frontend.syntax.invalidation import refuse_calls_of_elements
 from autobatch.frontend.syntax.sources import changed, nodes_in, stores
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import Layout, RecordLayout, layout_of, leaf_types, leaves, list_types, rebuild
@@ -103,9 +103,9 @@ def _turn(s: LoweringState, body: Body, item: v.Abstract) -> v.Abstract:
 def comprehension(s: LoweringState, node: ast.ListComp | ast.GeneratorExp) -> v.Abstract:
     """The list that a comprehension makes."""
     if isinstance(node, ast.GeneratorExp):
-        beneath.refuse(s, node)
-    elif beneath.changes(node):
-        return beneath.in_turns(s, node, node.elt)
+        invalidation.refuse(s, node)
+    elif invalidation.changes(node):
+        return invalidation.in_turns(s, node, node.elt)
     before = dict(s.env)
     items = begin(s, s.evaluate(node.generators[0].iter))
     if isinstance(node, ast.GeneratorExp) and isinstance(items, v.Generator):
@@ -120,8 +120,8 @@ def comprehension(s: LoweringState, node: ast.ListComp | ast.GeneratorExp) -> v.
 
 def set_comprehension(s: LoweringState, node: ast.SetComp) -> v.Abstract:
     """The set that a comprehension makes."""
-    if beneath.changes(node):
-        return s.context.rules.make_set(s, beneath.in_turns(s, node, node.elt))
+    if invalidation.changes(node):
+        return s.context.rules.make_set(s, invalidation.in_turns(s, node, node.elt))
     before = dict(s.env)
     found = _generate(s, node.generators, node.elt)
     refuse_calls_of_elements(s, node.generators, node.elt)
@@ -331,8 +331,8 @@ def materialise(s: LoweringState, value: v.Abstract) -> v.Abstract:
 def dict_comprehension(s: LoweringState, node: ast.DictComp) -> v.Abstract:
     """A dict, whose keys may be known while compiling."""
     pair = ast.copy_location(ast.Tuple([node.key, node.value], ast.Load()), node)
-    if beneath.changes(node):
-        return tables.of_pairs(s, beneath.in_turns(s, node, pair))
+    if invalidation.changes(node):
+        return tables.of_pairs(s, invalidation.in_turns(s, node, pair))
     if (by_node := _by_node(s, node)) is not None:
         return by_node
     before = dict(s.env)

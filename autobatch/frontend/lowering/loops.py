@@ -41,7 +41,9 @@ from autobatch.frontend.lowering.numbers import combine, negate, operand_of, tra
 from autobatch.frontend.lowering.sequences import begin, length, sequence
 from autobatch.frontend.lowering.state import BROKE, CONTINUED, FLAGS, RETURNED, Impure, LoweringState
 from autobatch.frontend.memory import heaps, list_heap
-from autobatch.frontend.syntax.beneath import (
+from autobatch.frontend.syntax.flattening import list_of, run_by_index, run_by_steps, with_test_inside
+from autobatch.frontend.syntax.generators import is_recursive, listed, refuse_steps, run_over
+from autobatch.frontend.syntax.invalidation import (
     changed_by_calls,
     changes_own_list,
     refuse_calls,
@@ -49,8 +51,6 @@ from autobatch.frontend.syntax.beneath import (
     refuse_changes,
     refuse_other_items,
 )
-from autobatch.frontend.syntax.flattening import list_of, run_by_index, run_by_steps, with_test_inside
-from autobatch.frontend.syntax.generators import is_recursive, listed, refuse_steps, run_over
 from autobatch.frontend.syntax.sources import Lent, mutated, stores
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import leaf_types

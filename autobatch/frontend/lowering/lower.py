@@ -73,8 +73,8 @@ from autobatch.frontend.memory.list_heap import copied, hold, tell_apart
 from autobatch.frontend.memory.making import made_by
 from autobatch.frontend.memory.mutation import call_method, set_default
 from autobatch.frontend.memory.rebinding import rebind, refuse_change
-from autobatch.frontend.syntax import beneath, cells
-from autobatch.frontend.syntax.beneath import refuse_given, refuse_kept, refuse_moving_views, refuse_second_reads
+from autobatch.frontend.syntax import cells, invalidation
+from autobatch.frontend.syntax.invalidation import refuse_given, refuse_kept, refuse_moving_views, refuse_second_reads
 from autobatch.frontend.syntax.iterator_variables import place_of
 from autobatch.frontend.syntax.sources import FunctionSource, changed_later, is_user_function
 from autobatch.frontend.types import values as v
@@ -223,7 +223,7 @@ def _slice(s: LoweringState, node: ast.Slice) -> v.Abstract:
 
 
 def _call(s: LoweringState, node: ast.Call) -> v.Abstract:
-    if (result := beneath.reduced(s, node)) is not None:
+    if (result := invalidation.reduced(s, node)) is not None:
         return result
     if (nested := nested_reduction(s, node)) is not None:
         return s.evaluate(nested)
@@ -238,7 +238,7 @@ def _call(s: LoweringState, node: ast.Call) -> v.Abstract:
         return held
     refuse_second_reads(s, function, node.args)
     refuse_moving_views(s, function, node.args)
-    given = beneath.ended(s, node, lambda: _arguments(s, function, node.args))
+    given = invalidation.ended(s, node, lambda: _arguments(s, function, node.args))
     if not isinstance(given, list):
         return given
     items = given

@@ -23,8 +23,8 @@ from autobatch.frontend.lowering.sequences import sequence
 from autobatch.frontend.lowering.state import LoweringMemory, LoweringState, MemoryChanged, expand, take_apart
 from autobatch.frontend.memory import list_changes, list_heap
 from autobatch.frontend.memory.heap import Heap, add_heap
-from autobatch.frontend.syntax.beneath import is_iterator, is_view
 from autobatch.frontend.syntax.flattening import placed
+from autobatch.frontend.syntax.invalidation import is_iterator, is_view
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.statics import inputs
 from autobatch.ir.core import BOOL, INT, Array, Literal, Tag

@@ -36,9 +36,9 @@ from autobatch.frontend.lowering.refusals import STATEMENT_REFUSALS
 from autobatch.frontend.lowering.sequences import arithmetic, length, sequence, sliced
 from autobatch.frontend.lowering.state import BROKE, CONTINUED, RESULT, RETURNED, LoweringState, expand, hand_out
 from autobatch.frontend.memory import heaps, list_heap
-from autobatch.frontend.syntax.beneath import refuse_kept, refuse_late_reads
 from autobatch.frontend.syntax.flattening import placed, with_test_apart
 from autobatch.frontend.syntax.generators import begun, continues, leaves, run_inside
+from autobatch.frontend.syntax.invalidation import refuse_kept, refuse_late_reads
 from autobatch.frontend.syntax.scopes import is_cell
 from autobatch.frontend.syntax.sources import is_user_function
 from autobatch.frontend.types import values as v

@@ -33,7 +33,7 @@ from autobatch.frontend.lowering.carrying import leaves_early
 from autobatch.frontend.lowering.sequences import zipped
 from autobatch.frontend.lowering.state import BROKE, FunctionFrame, LoweringState, Restart, variable, wrap
 from autobatch.frontend.syntax import cells
-from autobatch.frontend.syntax.beneath import ITERATORS
+from autobatch.frontend.syntax.invalidation import ITERATORS
 from autobatch.frontend.syntax.scopes import is_cell
 from autobatch.frontend.syntax.sources import (
     FunctionSource,

@@ -1,4 +1,4 @@
-"""Loops, comprehensions and calls beneath which something changes what they run over. Python reads that step by step,
+"""Iterator invalidation: loops, comprehensions and calls that change what they run over. Python reads it step by step,
 and sees the change; this front end reads it as a whole. So it is refused, but for changes that no later step reads.
 
     for x in chain(xs, ys): ys[1] = x        refused: ys is changed
@@ -41,7 +41,7 @@ from autobatch.frontend.types import values as v
 # ---- iterators
 #
 # Where Python reads step by step what this front end reads as a whole: iterators in variables (and what changes
-# beneath a loop: `beneath.py`). What would not be the same is refused, from the source alone.
+# inside of a loop: above). What would not be the same is refused, from the source alone.
 #
 #     g = (x * k for x in xs)         once, before k is another:    a sequence
 #     sum(g) + sum(g)                 refused: the second sum is 0
