@@ -235,7 +235,8 @@ class _ListsNeedingMemory:
         """Do lists that have memory come into a function, are its results such, or does it make some?"""
         if self.alone or function.name in self.whole or any(a in self.found for a in function.region.args):
             return True
-        if any(name == function.name for name, _ in self.results):
+        with_lists = {name for name, _ in self.results}
+        if function.name in with_lists or any(call.callee in with_lists for call in calls(function.region)):
             return True
         inside = list(walk(function.region))
         if self.handed and any(decided_by_device(i, self.device) and any(map(is_made, i.results)) for i in inside):

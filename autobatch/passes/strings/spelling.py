@@ -4,8 +4,8 @@
     %5 = text['__len__'](%4)               ->     %5 = length(%8)
     %6 = tag_equal(%4, %1)                        %6 = spelt['__eq__'](%8, letters of %1)
 
-Such a list has memory, as others have of which numbers decide how long they are (`arenas.py`). A result is an array:
-its length, and behind it the code points. What is only chosen and compared stays a number (`words.py`), and a string of
+Such a list has memory, as others have of which numbers decide how long they are (`arenas.py`), and functions hand it on
+and return it. A result of the entry is an array: its length, and behind it the code points. What is only chosen and compared stays a number (`words.py`), and a string of
 one character is one too, except where no host has any string (`alone`).
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -28,7 +28,9 @@ from autobatch.ir.core import (
     STR,
     Apply,
     Array,
+    Call,
     For,
+    Function,
     If,
     Instruction,
     List,
@@ -47,14 +49,14 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.masked import decided_by_floats
 from autobatch.ir.ops import Op, own
-from autobatch.ir.rewrite import ConstantPool, Fresh, region_values, with_regions
+from autobatch.ir.rewrite import ConstantPool, Fresh, region_values, with_entry_apart, with_regions
 from autobatch.passes.analysis.single_characters import all_single
 from autobatch.passes.control.stack import words
 from autobatch.passes.memory.arenas import Device
 from autobatch.passes.simplify.inline import recursive_functions
 from autobatch.passes.strings import spelt
 from autobatch.passes.strings.words import Rewriter, decided_words, is_word, jax_op
-from autobatch.source import Span
+from autobatch.source import NOWHERE, Span
 
 # ---- spelling formats
 #
@@ -173,24 +175,32 @@ def strings_as_letters(module: Module, device: Device, capacity: int, alone: boo
     """The module with lists of code points in place of the data-dependent strings that
     are indexed or built; the same where there are none. `device`: as in `lists_of_numbers`; `alone`: there is no
     host that knows any string."""
-    entry = module.functions[0]
-    asks = any(isinstance(i, Apply) and _asks_words(i, alone) for i in walk(entry.region))
-    if not asks:
+    if not any(isinstance(i, Apply) and _asks_words(i, alone) for i in _inside(module)):
         return module
+    module = with_entry_apart(module) if alone else module
+    entry = module.functions[0]
     if entry.name in recursive_functions(module):
         return module
-    named = frozenset(x for x in region_values(entry.region) if is_word(x.type))
+    values = (x for f in module.functions for x in region_values(f.region))
+    named = frozenset(x for x in values if is_word(x.type))
     decided = named if alone else decided_words(module, device)
-    found = _spelt(entry.region, decided, alone)
+    found = _spelt(module, decided, alone)
     if not alone and decided_by_floats(module):  # else it is traced
         found |= _returned(entry.region, named - decided)
     if not found and not alone:
         return module
-    constants = ConstantPool(module)
-    room = max(capacity, _longest(entry.region))
-    rewriter = _Speller(Fresh(module), found, entry.region, constants, alone, room)
-    functions = (replace(entry, region=rewriter.whole(entry.region)), *module.functions[1:])
-    return replace(module, functions=functions, constants=constants.all)
+    constants, fresh = ConstantPool(module), Fresh(module)
+    parameters = {f.name: f.region.args for f in module.functions}
+    room = max(capacity, *(_longest(f.region) for f in module.functions))
+    functions = list[Function]()
+    for f in module.functions:
+        rewriter = _Speller(fresh, found, f, constants, parameters, alone, room)
+        functions.append(replace(f, region=rewriter.whole(f.region) if f is entry else rewriter.entry(f.region)))
+    return replace(module, functions=tuple(functions), constants=constants.all)
+
+
+def _inside(module: Module) -> Iterator[Instruction]:
+    return (i for f in module.functions for i in walk(f.region))
 
 
 def _longest(region: Region) -> int:
@@ -213,29 +223,44 @@ def _is_text(i: Apply) -> bool:
     return not i.op.is_jax and i.op.name == "text"
 
 
-def _spelt(region: Region, words: frozenset[Value], alone: bool) -> frozenset[Value]:
+def _spelt(module: Module, words: frozenset[Value], alone: bool) -> frozenset[Word]:
     """Those of some words that are looked into, or made of others, and what these may be."""
-    single = frozenset() if alone else all_single(region)
-    free = words - (_atoms(region) | set(region.args) if alone else set())
-    joined, seeds = _flows(region, free), set[Value]()
-    for i in walk(region):
+    entry, *others = module.functions
+    single = frozenset() if alone else all_single(entry.region)
+    handed = {a for f in others for a in f.region.args}
+    free = words - (_atoms(module) | set(entry.region.args) if alone else set())
+    joined, seeds = _flows(module, free), set[Word]()
+    for i in _inside(module):
         if not isinstance(i, Apply) or not _is_text(i):
             continue
         looked_into = any(x in words for x in (*i.operands, *i.results)) and not _is_of_characters(i, words, single)
         if alone or looked_into:
             made = [r for r in i.results if i.op["function"] not in ("__getitem__", "chr") or alone]
-            seeds.update(x for x in (*i.operands, *made) if x in free and is_word(x.type))
-    for i in walk(region):
+            read = [x for x in i.operands if x not in handed or not _in_table(i)]
+            seeds.update(x for x in (*read, *made) if x in free and is_word(x.type))
+    for i in _inside(module):
         if isinstance(i, Apply) and i.op.name == "sort_order":
             seeds.update(x for x in i.operands if x in free and is_word(x.type) and x not in single)
     joined.add_nodes_from(seeds)
     return frozenset(x for seed in seeds for x in nx.node_connected_component(joined, seed))
 
 
+Result = tuple[str, int]
+"""A result of a function: its name, and which one."""
+Word = Value | Result
+
+
+def _in_table(i: Apply) -> bool:
+    """Is it a function of one string, and of constants, which a table of words may hold?"""
+    name = i.op["function"]
+    return name not in ("__getitem__", "ord") and len(i.operands) <= 1 + name.endswith("_item")
+
+
 def _returned(region: Region, words: frozenset[Value]) -> frozenset[Value]:
     """Of words that the host knows, the strings that are made and are results, or may be: no vocabulary has them."""
-    free = words - _atoms(region) - set(region.args)
-    joined = _flows(region, free)
+    alone = Module((Function("", region, NOWHERE),))
+    free = words - _atoms(alone) - set(region.args)
+    joined = _flows(alone, free)
     made = {r for i in walk(region) if isinstance(i, Apply) and _is_text(i) for r in i.results if r in free}
     joined.add_nodes_from(made)
     found = set[Value]()
@@ -246,21 +271,25 @@ def _returned(region: Region, words: frozenset[Value]) -> frozenset[Value]:
     return frozenset(found)
 
 
-def _atoms(region: Region) -> set[Value]:
+def _atoms(module: Module) -> set[Value]:
     """The words that are constants, or are read of the examples or of memory."""
-    inside = [i for i in walk(region) if isinstance(i, Apply)]
+    inside = [i for i in _inside(module) if isinstance(i, Apply)]
     atoms = {r for i in inside if i.op.name in ("tag", "load", "word_of") for r in i.results}
     return atoms | {i.results[0] for i in inside if i.op.name == "item" and _in_store(i.operands[0])}
 
 
-def _flows(region: Region, free: frozenset[Value] | set[Value]) -> Any:
-    """Which of some words may be one another."""
+def _flows(module: Module, free: frozenset[Value] | set[Value]) -> Any:
+    """Which of some words, and of results of functions, may be one another."""
     joined = nx.Graph()
+    called = {f.name: f.region for f in module.functions}
 
-    def flow(sources: Sequence[Operand], targets: Sequence[Operand]) -> None:
-        joined.add_edges_from((x, y) for x, y in zip(sources, targets, strict=True) if x in free and y in free)
+    def flow(sources: Sequence[Operand | Result], targets: Sequence[Operand | Result]) -> None:
+        pairs = zip(sources, targets, strict=True)
+        joined.add_edges_from(p for p in pairs if all(x in free or isinstance(x, tuple) for x in p))
 
-    for i in walk(region):
+    for f in module.functions:
+        flow(f.region.results, _results(f))
+    for i in _inside(module):
         match i:
             case Apply(op=op, operands=xs, results=results) if op.name in _LISTS:
                 given = [xs[0], *xs[2:]] if op.name == "put" else xs
@@ -277,9 +306,16 @@ def _flows(region: Region, free: frozenset[Value] | set[Value]) -> Any:
                     flow(given, body.args)
             case Map(results=results, body=body, filtered=filtered):
                 flow(body.results[filtered:], results)
+            case Call(operands=xs, results=results, callee=name) if name in called:
+                flow(xs, called[name].args)
+                flow(_results(module.function(name)), results)
             case _:
                 pass
     return joined
+
+
+def _results(f: Function) -> tuple[Result, ...]:
+    return tuple((f.name, k) for k in range(len(f.region.results)))
 
 
 _LISTS = ("pack_list", "flatten", "item", "put", "find")
@@ -309,11 +345,18 @@ class _Speller(Rewriter):
     """`found`: what becomes a list of code points."""
 
     def __init__(
-        self, fresh: Fresh, found: frozenset[Value], region: Region, constants: ConstantPool, alone: bool, room: int
+        self,
+        fresh: Fresh,
+        found: frozenset[Any],
+        function: Function,
+        constants: ConstantPool,
+        parameters: Mapping[str, Sequence[Value]],
+        alone: bool,
+        room: int,
     ) -> None:
         self.alone, self.room = alone, room
         self.in_tables = dict[Operand, Operand]()  # the strings that are words of tables, where these are no letters
-        super().__init__(fresh, found, region, constants)
+        super().__init__(fresh, found, function.region, constants, parameters, _results(function))
 
     def whole(self, region: Region) -> Region:
         """The entry, whose results are arrays in the place of such lists."""
@@ -341,7 +384,8 @@ class _Speller(Rewriter):
 
     def all_asked(self, region: Region) -> frozenset[Operand]:
         texts_ = [i for i in walk(region) if isinstance(i, Apply) and (_is_text(i) or i.op.name == "sort_order")]
-        operands = {x for i in texts_ if self.concerns(i) for x in i.operands if is_word(x.type)}
+        read = [i for i in texts_ if self.concerns(i) and not (self.alone and _is_text(i) and _in_table(i))]
+        operands = {x for i in read for x in i.operands if is_word(x.type)}
         return super().all_asked(region) | frozenset(x for x in operands if x not in self.found)
 
     def concerns(self, i: Apply) -> bool:
@@ -429,7 +473,7 @@ class _Speller(Rewriter):
         """A function of strings, on their letters."""
         name, rest, result = i.op["function"], iter(i.operands), i.results[0]
         given = [next(rest) if a is ... else a for a in i.op["args"]]
-        if self.alone and self.of_table(i):
+        if self.alone and _in_table(i) and self.of_table(i):
             return
         if self.of_characters(i, given):
             return
@@ -500,11 +544,8 @@ class _Speller(Rewriter):
     def of_table(self, i: Apply) -> bool:
         """A function of one string of the examples, and of constants: a column, or a table of words, of the vocabulary
         (`data/columns.py`)."""
-        name, result, word = i.op["function"], i.results[0], self.in_tables.get(i.operands[0], i.operands[0])
-        is_part = name.endswith("_item")
+        result, word = i.results[0], self.in_tables.get(i.operands[0], i.operands[0])
         if word in self.found or not isinstance(word.type, Tag) or word in self.constants_of:
-            return False
-        if name in ("__getitem__", "ord") or len(i.operands) > 1 + is_part:
             return False
         given = (word, *i.operands[1:])
         if result.type != STR:

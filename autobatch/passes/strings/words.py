@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, assert_never
 
 import jax
@@ -198,17 +197,20 @@ def _numbered(type: Type) -> Type:
 
 class Rewriter:
     """`found`: the words that become numbers; `constants`: the constant arrays of the module; `parameters`: those of
-    the functions whose words become numbers too. What the host knows is numbered where it is defined, once."""
+    its functions, by name; `returned`: what stands in `found` for the results, where these do not. What the host knows
+    is numbered where it is defined, once."""
 
     def __init__(
         self,
         fresh: Fresh,
-        found: frozenset[Value],
+        found: frozenset[Any],
         region: Region,
         constants: ConstantPool,
-        parameters: Mapping[str, Sequence[Value]] = MappingProxyType({}),
+        parameters: Mapping[str, Sequence[Value]],
+        returned: Sequence[Any] = (),
     ) -> None:
         self.fresh, self.found, self.constants, self.parameters = fresh, found, constants, parameters
+        self.returned = returned or region.results
         tags = [i for i in walk(region) if isinstance(i, Apply) and i.op.name == "tag"]
         self.constants_of = {i.results[0]: i.op["value"] for i in tags}
         self.asked = self.all_asked(region)
@@ -228,9 +230,10 @@ class Rewriter:
         """The words of the host that are read as numbers, or at computed places."""
         asked: set[Operand] = set()
 
-        def flow(sources: Sequence[Operand], targets: Sequence[Value]) -> None:
+        def flow(sources: Sequence[Operand], targets: Sequence[Any]) -> None:
             asked.update(x for x, y in zip(sources, targets, strict=True) if y in self.found)
 
+        flow(region.results, self.returned)
         for i in walk(region):
             match i:
                 case Apply(operands=xs, results=ys):
@@ -248,8 +251,7 @@ class Rewriter:
                 case Map(results=results, body=body, filtered=filtered):
                     asked.update(x for x, y in zip(body.results[filtered:], results, strict=True) if y in self.found)
                 case Call(operands=xs, callee=callee):
-                    if callee in self.parameters:
-                        flow(xs, self.parameters[callee])
+                    flow(xs, self.parameters[callee])
                 case _:
                     assert_never(i)
         packed = {i.results[0]: i for i in walk(region) if isinstance(i, Apply) and i.op.name == "pack_list"}
@@ -266,7 +268,7 @@ class Rewriter:
     # ---- regions
 
     def entry(self, region: Region) -> Region:
-        made = self.region(region)
+        made = self.yielding(region, self.returned)
         return _without_unread(with_operands(replace(made, body=(*self.first, *made.body)), self.named_as))
 
     def named_as(self, x: Operand) -> Operand:
@@ -300,7 +302,7 @@ class Rewriter:
         """Operands as they are: words that are numbers as such."""
         return tuple(self.value(x) if isinstance(x, Value) else x for x in xs)
 
-    def given(self, xs: Sequence[Operand], targets: Sequence[Value]) -> tuple[Operand, ...]:
+    def given(self, xs: Sequence[Operand], targets: Sequence[Any]) -> tuple[Operand, ...]:
         return tuple(self.code(x) if y in self.found else x for x, y in zip(xs, targets, strict=True))
 
     # ---- words of the host as numbers
@@ -379,19 +381,12 @@ class Rewriter:
             case Map(body=body, filtered=filtered):
                 made = replace(i, body=self.yielding(body, i.results, filtered))
             case Call(operands=xs, callee=callee):
-                if callee in self.parameters:
-                    made = replace(i, operands=self.given(xs, self.parameters[callee]))
-                elif any(x in self.found for x in (*xs, *i.results)):
-                    raise self.refused(
-                        f"is handed to {callee}, which calls itself", "hand on a number that stands for it"
-                    )
-                else:
-                    made = i
+                made = replace(i, operands=self.given(xs, self.parameters[callee]))
             case _:
                 assert_never(i)
         self.made.append(replace(made, results=self.values(i.results)))
 
-    def yielding(self, region: Region, targets: Sequence[Value], before: int = 0) -> Region:
+    def yielding(self, region: Region, targets: Sequence[Any], before: int = 0) -> Region:
         """A region whose results, behind the first, become these values."""
         made = self.region(region)
         results = (*region.results[:before], *self.given(region.results[before:], targets))

@@ -256,7 +256,8 @@ def total(w: LaneWriter, kind: str, dtype: str, shape: Sequence[int], at: Callab
         return w.constant(neutral(dtype), dtype) if found is None else found
     held = w.slot(dtype)
     held.set(w.constant(neutral(dtype), dtype))
-    over(w, shape, lambda index: held.set(combine(w, held.get(), at(index))))
+    step = lambda index: held.set(combine(w, held.get(), at(index)))
+    over(w, shape, step, vectors=dtype != "bool")  # LLVM may leave such a loop early, and says what it makes of none
     return held.get()
 
 
