@@ -135,17 +135,21 @@ def window_costs(task: Task, widths: Sequence[int], machine: MachineCosts = TYPI
 
 
 COPIES = 1024
-"""How many operations the windows of a task may be in the executable, those of all widths together. An operation takes
-about a millisecond to compile."""
+"""How many operations the windows of a recurrence may be in the executable, those of all its tasks and widths together.
+An operation takes about a millisecond to compile, three with its derivative."""
+OF_WINDOW = 30
+"""Operations that the loop over windows of one width is beside those of its task: it reads tables, slices and writes."""
 OF_CONTROL, OF_BLOCK = 4, 16
 """Operations that an instruction is under a mask, and a block without its instructions: to find the rows that run it,
 and to leave the others as they are."""
 
 
-def copies_of(task: Task) -> int:
-    """For how many widths a task should be compiled, at the most: for two at least, unless it is huge."""
-    operations = sum(_emitted(e.op) if isinstance(e, Compute) else 1 for e in task.equations)
-    return max(COPIES // max(operations, 1), 2 if operations <= 4 * COPIES else 1)
+def copies_of(tasks: Sequence[Task]) -> list[int]:
+    """For how many widths each task of a recurrence should be compiled, at the most: for two at least, unless it is
+    huge."""
+    operations = [sum(_emitted(e.op) if isinstance(e, Compute) else 1 for e in t.equations) for t in tasks]
+    copies = COPIES // (sum(operations) + OF_WINDOW * len(tasks))
+    return [max(copies, 2 if n <= 4 * COPIES else 1) for n in operations]
 
 
 def _emitted(op: Op) -> int:
@@ -404,8 +408,8 @@ class _Requests:
                         for variable in reads(equation):
                             if variable in made and made[variable] != n:
                                 edges.setdefault(Edge(n, made[variable], None))
-        for task in step.tasks:
-            if (copies := copies_of(task)) < len(widths):
+        for task, copies in zip(step.tasks, copies_of(step.tasks), strict=True):
+            if copies < len(widths):
                 self.few[task.order.index] = copies
         costs = tuple(window_costs(t, widths, self.machine) for t in step.tasks)
         return LoopRequest(tuple(t.order.index for t in step.tasks), tuple(edges), costs)
