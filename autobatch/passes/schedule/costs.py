@@ -138,7 +138,7 @@ COPIES = 1024
 """How many operations the windows of a recurrence may be in the executable, those of all its tasks and widths together.
 An operation takes about a millisecond to compile, three with its derivative."""
 OF_WINDOW = 30
-"""Operations that the loop over windows of one width is beside those of its task: it reads tables, slices and writes."""
+"""Operations that the loop over windows of one width is beside those of its task, to read tables, slice and write."""
 OF_CONTROL, OF_BLOCK = 4, 16
 """Operations that an instruction is under a mask, and a block without its instructions: to find the rows that run it,
 and to leave the others as they are."""

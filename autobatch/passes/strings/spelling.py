@@ -5,8 +5,9 @@
     %6 = tag_equal(%4, %1)                        %6 = spelt['__eq__'](%8, letters of %1)
 
 Such a list has memory, as others have of which numbers decide how long they are (`arenas.py`), and functions hand it on
-and return it. A result of the entry is an array: its length, and behind it the code points. What is only chosen and compared stays a number (`words.py`), and a string of
-one character is one too, except where no host has any string (`alone`).
+and return it. A result of the entry is an array: its length, and behind it the code points. What is only chosen and
+compared stays a number (`words.py`), and a string of one character is one too, except where no host has any string
+(`alone`).
 """
 
 from __future__ import annotations
