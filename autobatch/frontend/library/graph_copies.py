@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.library.methods import METHODS
 from autobatch.frontend.library.prelude import run
-from autobatch.frontend.lowering.attributes import attribute, class_list, classes_of, written
+from autobatch.frontend.lowering.attributes import attribute, class_list, classes_of, is_class, written
 from autobatch.frontend.lowering.joins import conditional, stored
 from autobatch.frontend.lowering.numbers import operand_of, traced
 from autobatch.frontend.lowering.state import LoweringState, expand
@@ -528,8 +528,62 @@ def _of_container(s: LoweringState, value: v.Abstract) -> v.Abstract:
             s.refuse("this value cannot be copied here", "build a new one of its parts")
 
 
+# ---- objects of the examples among those that are made
+#
+# Where both may stand in one place (`Heap.adopts`), each object of the examples that is read gets a row of that memory,
+# with all that it leads to: from there on there is one kind of object.
+
+
+def _as_row(x: Any) -> Any:
+    return None if x is None else _of_fields(x)
+
+
+def _of_fields(x: Any) -> Any:
+    """Stands for a row with the fields of an object of the examples."""
+    raise NotImplementedError
+
+
+def brought_in(s: LoweringState, value: v.Abstract) -> v.Abstract:
+    """An object of the examples as a row of the memory of its class, where that adopts such; else the value."""
+    if not isinstance(value, v.Leaf) or not isinstance(value.type, Ref):
+        return value
+    found = [heaps.heap_of(s, c.cls) for c in class_list(s, value.type)]
+    if not any(heap is not None and heap.adopts for heap in found):
+        return value
+    key = ("row of", value.operand)
+    if (known := s.block.recall(key)) is None:
+        known = s.block.memo[key] = run(s, _as_row, [value], {})
+    return known
+
+
+def _row_of_fields(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
+    (value,) = args
+    assert isinstance(value, v.Leaf)
+    first, *others = sorted(classes_of(s, value))
+    if not others:
+        return _row_of_given(s, value)
+    return conditional(
+        s,
+        is_class(s, value.operand, frozenset({first})),
+        lambda t: _row_of_given(t, value),
+        lambda t: _row_of_fields(t, args, kwargs),
+    )
+
+
+def _row_of_given(s: LoweringState, value: v.Leaf) -> v.Abstract:
+    fields = _fields(s, value, "a copy")
+    assert fields is not None
+    assert fields.cls is not None
+    heap = heaps.heap_of(s, fields.cls)
+    if heap is None:
+        words = f"objects {fields.cls.__name__} of the examples stand where some are that the function makes"
+        raise NeedsMemory([fields.cls], UnsupportedError(words, s.span, "make a new one of its fields"))
+    return heaps.allocate(s, heap, fields)
+
+
 COPIES: dict[Any, Callable[[LoweringState, Arguments, Named], v.Abstract]] = {
     copy.copy: shallow,
     copy.deepcopy: deep,
+    _of_fields: _row_of_fields,
     **MARKS,
 }

@@ -491,7 +491,7 @@ def _load(s: LoweringState, operand: Operand, f: Field) -> v.Abstract:
     if isinstance(f.type, Ref) and not f.nullable:
         s.block.facts[result] = Fact(None, False)
     if not f.optional or isinstance(f.type, Ref | List):
-        return v.Leaf(result, numpy=f.numpy or None)
+        return s.context.rules.brought_in(s, v.Leaf(result, numpy=f.numpy or None))
     missing = s.apply(own("load_is_none", field=f.name, type=f.type), (operand,), BOOL)
     return v.Optional(v.Leaf(result, numpy=f.numpy or None), missing)
 
@@ -518,7 +518,7 @@ def is_class(s: LoweringState, operand: Operand, classes: frozenset[int]) -> Ope
         return known.operand
     names = tuple(class_list(s, operand.type)[c].name for c in sorted(classes & possible))
     result = s.apply(own("is_class", names=names), (operand,), BOOL)
-    s.context.meanings[result] = ("is_class", operand, classes)
+    s.context.meanings[result] = ("is_class", operand, classes, possible)
     s.block.memo[key] = v.Leaf(result)
     return result
 

@@ -347,6 +347,10 @@ def specialise(
         heaps.enter(state)
     try:
         cells.begin(state, source.node)
+        if source is context.entry:
+            for name, value in arguments.items():
+                if (row := context.rules.brought_in(state, value)) is not value:
+                    state.bind(name, row, source.span)
         made.result = run(state, source)
     except BaseException:
         del context.functions[made.name], context.specialisations[key]

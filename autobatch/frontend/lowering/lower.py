@@ -19,6 +19,7 @@ from autobatch.data.schema import Schema
 from autobatch.errors import Error, UnsupportedError
 from autobatch.frontend.library import priorities, sets, tables
 from autobatch.frontend.library.caches import Caches
+from autobatch.frontend.library.graph_copies import brought_in
 from autobatch.frontend.library.sets import set_of
 from autobatch.frontend.library.stacking import operate, transposed
 from autobatch.frontend.library.tables import concatenate
@@ -66,7 +67,7 @@ from autobatch.frontend.lowering.state import (
 from autobatch.frontend.lowering.statements import execute
 from autobatch.frontend.memory.boxes import boxed
 from autobatch.frontend.memory.heap import CompilesInMemory, NeedsMemory
-from autobatch.frontend.memory.heaps import give_memory
+from autobatch.frontend.memory.heaps import give_memory, note_adopting
 from autobatch.frontend.memory.identity import is_given
 from autobatch.frontend.memory.list_changes import adopted
 from autobatch.frontend.memory.list_heap import copied, hold, tell_apart
@@ -327,6 +328,7 @@ RULES = Rules(
     initialised,
     adopted,
     tell_apart,
+    brought_in,
 )
 ROUNDS = 24
 
@@ -421,6 +423,7 @@ def _rounds(
             found = _settled_round(context, fun, args, kwargs)
             rounds -= 1
         except MemoryChanged:
+            note_adopting(context.memory)
             context.memory.assumed.clear()
             if not context.again:
                 context.memory.settled.clear()

@@ -194,7 +194,8 @@ def list_item(s: LoweringState, operand: Operand, index: v.Abstract) -> v.Abstra
         )
     if isinstance(operand.type.elem, Ref) and described is not None and not described.nullable:
         s.block.facts[result] = Fact(None, False)
-    s.block.memo[key] = v.Leaf(result, numpy=(described is not None and described.numpy) or None)
+    found = v.Leaf(result, numpy=(described is not None and described.numpy) or None)
+    s.block.memo[key] = s.context.rules.brought_in(s, found)
     return s.block.memo[key]
 
 

@@ -131,6 +131,7 @@ class Rules:
     initialised: Callable[[LoweringState, v.Record, Sequence[v.Abstract]], v.Abstract]
     adopted: Callable[[LoweringState, Heap, v.Leaf], v.Abstract]
     tell_apart: Callable[[LoweringState, Heap], None]
+    brought_in: Callable[[LoweringState, v.Abstract], v.Abstract]
 
 
 @dataclass
@@ -153,7 +154,8 @@ class LoweringMemory:
     `asks_numpy`: was an array indexed that is one of NumPy, or could be given as one? `dicts`: the names of shared
     dicts, by identity; `ordered`, `orders_batched`: `state.py`. `heaps`: the classes whose objects have memory
     (`refused`: why), `capacity` of them at most, and `sites`, the expressions whose lists have some; `rows`: are
-    they planned? `read` and `written`: functions and loops, by their text, and what they need. See `graphs.py` for
+    they planned? `adopting`: how many of these adopt objects of
+    the examples? `read` and `written`: functions and loops, by their text, and what they need. See `graphs.py` for
     `plain`, `printing.py`."""
 
     assumed: dict[Any, Layout] = field(default_factory=dict)
@@ -179,6 +181,7 @@ class LoweringMemory:
     refused: UnsupportedError | None = None
     capacity: int = 0
     rows: bool = True
+    adopting: int = 0
     read: set[tuple[ast.AST, str]] = field(default_factory=set)
     written: set[tuple[ast.AST, str]] = field(default_factory=set)
     assigned: set[str] = field(default_factory=set)
@@ -487,12 +490,12 @@ class LoweringState:
                     self.block.facts[reference] = Fact(frozenset(), True, False)
                 else:
                     self.block.facts[reference] = replace(fact, null=False)
-            case ("is_class", reference, classes):
-                self._assume_class(reference, classes, truth)
+            case ("is_class", reference, classes, possible):
+                self._assume_class(reference, classes, possible, truth)
 
-    def _assume_class(self, reference: Operand, classes: frozenset[int], truth: bool) -> None:
+    def _assume_class(self, reference: Operand, classes: frozenset[int], possible: frozenset[int], truth: bool) -> None:
         fact = self.block.fact(reference)
-        possible = self.possible(reference)
+        possible = possible if fact.classes is None else fact.classes
         if truth:
             self.block.facts[reference] = Fact(possible & classes, False, True)
         else:

@@ -20,6 +20,7 @@ from autobatch.errors import TypeConflictError
 from autobatch.frontend.lowering.joins import conditional, convert
 from autobatch.frontend.lowering.results import prepared
 from autobatch.frontend.lowering.state import LoweringMemory, LoweringState, expand
+from autobatch.frontend.memory.heap import refused_without_memory
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import (
     AliasLayout,
@@ -67,6 +68,9 @@ def _make(s: LoweringState, record: v.Record) -> Operand:
     if isinstance(known, v.Leaf):
         return known.operand  # the very object that stands elsewhere
     original, memory = record, s.context.memory
+    if not memory.rows and record.cls is not None:
+        words = f"machine code has no memory for the objects {record.cls.__name__} that a recursion makes"
+        raise refused_without_memory([record.cls], words, s.span, "use backend='xla'")
     s.context.keep(original)
     record = replace(record, items=tuple(prepared(s, x, inside=True) for x in record.items))
     key = (record.kind, record.cls, record.keys)

@@ -60,7 +60,8 @@ class Heap:
     field of any of them. `forms`: the fields of each class. `factory`: what gives a `defaultdict` its values.
     `no_record`: why its dicts, of constant keys at first, are no records. `copies`: are some of its lists copies of
     lists of the examples? Then it must not matter which list is which, as it does where they are `told_apart`: one is
-    changed, or compared by `is`."""
+    changed, or compared by `is`. `adopts`: may objects of the examples stand where these do, so that each of them has a
+    row as well, from where it is read? `may_adopt`: is that possible?"""
 
     name: str
     cls: type
@@ -72,6 +73,8 @@ class Heap:
     no_record: str = ""
     copies: bool = False
     told_apart: bool = False
+    may_adopt: bool = False
+    adopts: bool = False
 
     @property
     def whole(self) -> Heap:
@@ -132,6 +135,7 @@ class Heap:
         self.no_record = self.no_record or other.no_record
         self.factory = other.factory if self.factory is None else self.factory
         self.copies, self.told_apart = self.copies or other.copies, self.told_apart or other.told_apart
+        self.may_adopt, self.adopts = self.may_adopt and other.may_adopt, self.adopts or other.adopts
         if not self.in_segments:
             self.members += [c for c in other.members if c not in self.members]
             self.name = self.name if self.is_record else "|".join(c.__name__ for c in self.members)

@@ -341,12 +341,21 @@ def give_memory(context: Context, error: NeedsMemory) -> None:
         if heap.layout is not None and holds_any(heap.layout, new):
             heap.forget()
     for cls in new:
-        add_heap(memory.heaps, cls, cls)
+        add_heap(memory.heaps, cls, cls).may_adopt = not memory.rows
     for site, cls in sites.items():
         memory.sites[site] = add_heap(memory.heaps, site, cls)
     memory.refused = memory.refused or error
     for known in (memory.assumed, memory.made, memory.grown, memory.settled):
         known.clear()
+
+
+def note_adopting(memory: LoweringMemory) -> None:
+    """Note which memories adopt objects of the examples; where these are more, whatever held such holds rows now."""
+    adopting = sum(h.adopts for h in memory.heaps.values())
+    if adopting > memory.adopting:
+        memory.adopting = adopting
+        for heap in memory.heaps.values():
+            heap.forget()
 
 
 def heap_of(s: LoweringState, cls: type | None) -> Heap | None:
@@ -610,6 +619,9 @@ def opened(s: LoweringState, value: v.Abstract) -> v.Abstract:
 def set_field(s: LoweringState, row: v.MemoryRow, name: str, value: v.Abstract) -> None:
     """`row.name = value`"""
     classes = classes_of(s, row)
+    if row.heap.adopts:
+        words = f"the attribute {name!r} is set of an object that may be one of the examples: it stands where such do"
+        s.refuse(words, "make a new object of its fields, and set it there")
     for cls in classes:
         if not may_be_set(cls, name):
             refuse_setting(s, cls, name)

@@ -69,9 +69,7 @@ def is_class(s: LoweringState, row: v.MemoryRow, classes: frozenset[int]) -> Ope
     if s.block.truth(there) is not True:
         result = combine(s, "and", there, result)
     if isinstance(row.operand, Value) and isinstance(result, Value):
-        fact = s.block.fact(row.operand)
-        s.block.facts[row.operand] = replace(fact, classes=possible)
-        s.context.meanings[result] = ("is_class", row.operand, wanted)
+        s.context.meanings[result] = ("is_class", row.operand, wanted, possible)
     s.block.memo[key] = v.Leaf(result)
     return result
 

@@ -179,6 +179,11 @@ def _unify(a: Layout, b: Layout) -> Layout:
             raise LayoutConflict(
                 "a list of the examples and one that is changed here, or compared by `is`: copy the first one"
             )
+        case (RowLayout(heap=heap), LeafLayout(type=Ref())) | (LeafLayout(type=Ref()), RowLayout(heap=heap)):
+            if heap.whole.may_adopt and not heap.whole.adopts:
+                heap.whole.adopts = True
+                raise MemoryChanged
+            raise LayoutConflict("an object of the examples and one that is made here: make a new one of its fields")
         case (RowLayout(heap=heap), other) | (other, RowLayout(heap=heap)):
             raise LayoutConflict(f"{describe(a)} and {describe(b)}", None if heap.in_segments else _object_class(other))
         case _ if (is_object(a) and is_object(b)) or MADE in (leaf_type(a), leaf_type(b)):

@@ -1,0 +1,93 @@
+"""Objects of the examples where objects stand that the function makes: machine code has both in one memory, results and
+derivatives included, in loops and in recursions."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, assume, given, settings
+
+import autobatch as ab
+from autobatch.errors import UnsupportedError
+from tests.memory import built, drawn_built
+
+pytestmark = pytest.mark.usefixtures("checked_memory")
+P = jnp.asarray([0.7, -0.4], jnp.float32)
+
+
+def same(a, b):
+    if is_dataclass(b):
+        assert type(a).__name__ == type(b).__name__
+        for f in fields(b):
+            same(getattr(a, f.name), getattr(b, f.name))
+    elif b is None:
+        assert a is None
+    else:
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def all_same(found, wanted):
+    for a, b in zip(ab.unbatch(found), wanted, strict=True):
+        same(a, b)
+
+
+def check(main, data, backends=("llvm", "auto")):
+    wanted = [main(P, t) for t in data]
+    for backend in backends:
+        f = ab.batched(main, in_axes=(None, 0), backend=backend)
+        all_same(f(P, data), wanted)
+        if not any(is_dataclass(w) or w is None for w in wanted):
+            slopes = jax.grad(lambda p: sum(jnp.float32(0) + main(p, t) for t in data))(P)
+            np.testing.assert_allclose(ab.grad(f)(P, data), slopes, rtol=1e-3, atol=1e-4)
+
+
+@settings(
+    max_examples=12,
+    deadline=None,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=[HealthCheck.filter_too_much],
+)
+@given(program=drawn_built.programs())
+def test_random_programs(program):
+    data = built.EXPRESSIONS if "expression" in program.constructs else built.TREES
+    try:
+        wanted = [program.function(P, t) for t in data]
+    except (AttributeError, RecursionError):
+        wanted = None
+    assume(wanted is not None)
+    check(program.function, data)
+
+
+@pytest.mark.parametrize(("function", "data"), built.NUMBERS)
+def test_numbers(function, data):
+    check(function, data)
+    f = ab.batched(function, in_axes=(None, 0))
+    assert f.explain(P, data).data["backend"]["taken"] == "llvm"
+
+
+@pytest.mark.parametrize(("function", "data"), built.OBJECTS)
+def test_results(function, data):
+    f = ab.batched(function)
+    all_same(f(data), [function(t) for t in data])
+    assert f.explain(data).data["backend"]["taken"] == "llvm"
+
+
+def test_more_objects_than_there_is_room_for():
+    chain = None
+    for k in range(90):
+        chain = built.N(float(k % 5) - 2.0, chain, None)
+    check(built.insert, [chain, *built.TREES], ["llvm"])
+
+
+def test_an_object_that_may_be_of_the_examples_is_not_changed():
+    def f(p, t):
+        a = t if t.x > 0 else built.N(p[0])
+        a.x = 1.0
+        return a.x + t.x
+
+    with pytest.raises(UnsupportedError, match="is set of an object that may be one of the examples"):
+        ab.batched(f, in_axes=(None, 0), backend="llvm")(P, built.TREES)
