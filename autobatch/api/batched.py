@@ -363,7 +363,7 @@ class Batched(Generic[P, R]):
         chosen = chosen or self.options()
         try:
             return self._prepared(bound, chosen, runs, moving, derives)
-        except (PlanError, UnsupportedError) as refused:
+        except (PlanError, SourceError) as refused:
             if (found := self._called_back(bound, chosen, moving, refused)) is None:
                 raise
             return found

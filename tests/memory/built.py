@@ -29,6 +29,13 @@ class Mul:
     r: Num | Add | Mul
 
 
+@dataclass
+class Held:
+    name: str
+    root: N
+    w: float
+
+
 TREES = [N(0.7, N(-0.2, None, N(0.4)), N(0.3)), N(-0.5), N(0.1, None, N(0.9, N(0.2, N(-0.6)), None))]
 EXPRESSIONS = [Add(Num(1.0), Mul(Num(0.0), Num(2.0))), Num(3.0), Mul(Add(Num(0.5), Num(1.5)), Num(-1.0))]
 

@@ -76,6 +76,24 @@ def test_results(function, data):
     assert f.explain(data).data["backend"]["taken"] == "llvm"
 
 
+def test_where_jax_traces_the_call():
+    """XLA has no form for it: it calls the machine code."""
+    f = ab.batched(built.insert, in_axes=(None, 0))
+    batch, wanted = f.pack(built.TREES), [built.insert(P, t) for t in built.TREES]
+    np.testing.assert_allclose(jax.jit(lambda p: f(p, batch))(P), wanted, rtol=1e-5)
+    slopes = jax.grad(lambda p: sum(built.insert(p, t) for t in built.TREES))(P)
+    np.testing.assert_allclose(jax.grad(lambda p: f(p, batch).sum())(P), slopes, rtol=1e-4)
+
+
+def test_objects_that_hold_others_of_another_class():
+    def f(p, t):
+        held = built.Held("new", built.N(p[0]), 1.0) if t.x > 0 else built.Held("old", t, 0.5)
+        other = built.Held("third", held.root, held.w) if held.w > 0.7 else held
+        return other.root.x * other.w + (0.25 if other.name == "old" else 0.0)
+
+    check(f, built.TREES)
+
+
 def test_more_objects_than_there_is_room_for():
     chain = None
     for k in range(90):

@@ -30,7 +30,14 @@ from autobatch.frontend.lowering.joins import convert, stored
 from autobatch.frontend.lowering.numbers import negate, operand_of, traced
 from autobatch.frontend.lowering.refusals import refused_field
 from autobatch.frontend.lowering.state import Context, LoweringMemory, LoweringState, MemoryChanged, expand
-from autobatch.frontend.memory.heap import Heap, ListsNeedMemory, NeedsMemory, add_heap, is_state
+from autobatch.frontend.memory.heap import (
+    Heap,
+    ListsNeedMemory,
+    NeedsMemory,
+    add_heap,
+    is_state,
+    refused_without_memory,
+)
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import (
     HeldLayout,
@@ -42,6 +49,7 @@ from autobatch.frontend.types.layouts import (
     RowLayout,
     SharedLayout,
     layout_of,
+    leaf_type,
     leaf_types,
     rebuild,
     static_type,
@@ -430,6 +438,10 @@ def grow(s: LoweringState, heap: Heap, keys: tuple[Any, ...], items: list[Layout
         except LayoutConflict as conflict:
             what, cure = _words(heap, key)
             raise TypeConflictError(f"{what} different types: {conflict}", s.span, cure) from None
+        if not s.context.memory.rows and leaf_type(joined[key]) == MADE:
+            classes = _classes_of(known.get(key), layout)
+            words = f"a field of {heap.name} holds objects of the examples, and others that are made"
+            raise refused_without_memory(classes, words, s.span, "make new ones of the fields of the first")
     layout = RecordLayout("object", tuple(joined), tuple(joined.values()), heap.cls)
     if layout != before:
         if before is not None:
@@ -442,6 +454,12 @@ def grow(s: LoweringState, heap: Heap, keys: tuple[Any, ...], items: list[Layout
             raise s.context.sites.refused(s.context.memory.sites, error, dicts=True) from None
         s.context.again = True
         _blank(s, heap)
+
+
+def _classes_of(*layouts: Layout | None) -> list[type]:
+    """The classes of objects that are values of the program."""
+    inner = [k.value if isinstance(k, OptionalLayout) else k for k in layouts]
+    return [k.cls for k in inner if isinstance(k, RecordLayout) and k.cls is not None]
 
 
 DEEPEST = 4
