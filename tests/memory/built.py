@@ -138,6 +138,27 @@ def derivative(e):
             return Add(Mul(derivative(l), r), Mul(l, derivative(r)))
 
 
+def counted(p, t):
+    """Dicts that calls return, and other dicts hold."""
+
+    def go(t):
+        if t is None:
+            return {"n": 0, "x": p[1], "parts": []}
+        parts = [go(c) for c in (t.left, t.right)]
+        return {"n": 1 + sum(k["n"] for k in parts), "x": t.x * p[0], "parts": parts}
+
+    def total(d):
+        return d["x"] / (d["n"] + 1) + sum(total(k) for k in d["parts"])
+
+    return total(go(t))
+
+
+def as_dicts(t):
+    if t is None:
+        return None
+    return {"value": t.x * 2.0, "left": as_dicts(t.left), "right": as_dicts(t.right)}
+
+
 NUMBERS = [(insert, TREES), (greatest, TREES), (among, TREES), (is_itself, TREES), (in_dict, TREES)]
-NUMBERS += [(simplified, EXPRESSIONS)]
-OBJECTS = [(mirrored, TREES), (scaled, TREES), (derivative, EXPRESSIONS)]
+NUMBERS += [(simplified, EXPRESSIONS), (counted, TREES)]
+OBJECTS = [(mirrored, TREES), (scaled, TREES), (derivative, EXPRESSIONS), (as_dicts, TREES)]

@@ -24,6 +24,10 @@ def same(a, b):
         assert type(a).__name__ == type(b).__name__
         for f in fields(b):
             same(getattr(a, f.name), getattr(b, f.name))
+    elif isinstance(b, dict):
+        assert list(a) == list(b)
+        for key in b:
+            same(a[key], b[key])
     elif b is None:
         assert a is None
     else:

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autobatch.errors import TypeConflictError
+from autobatch.errors import TypeConflictError, UnsupportedError
 from autobatch.frontend.lowering.joins import conditional, convert
 from autobatch.frontend.lowering.results import prepared
 from autobatch.frontend.lowering.state import LoweringMemory, LoweringState, expand
-from autobatch.frontend.memory.heap import refused_without_memory
+from autobatch.frontend.memory.heap import ListsNeedMemory, refused_without_memory
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import (
     AliasLayout,
@@ -68,9 +68,8 @@ def _make(s: LoweringState, record: v.Record) -> Operand:
     if isinstance(known, v.Leaf):
         return known.operand  # the very object that stands elsewhere
     original, memory = record, s.context.memory
-    if not memory.rows and record.cls is not None:
-        words = f"machine code has no memory for the objects {record.cls.__name__} that a recursion makes"
-        raise refused_without_memory([record.cls], words, s.span, "use backend='xla'")
+    if not memory.rows:
+        _refuse_without_memory(s, record)
     s.context.keep(original)
     record = replace(record, items=tuple(prepared(s, x, inside=True) for x in record.items))
     key = (record.kind, record.cls, record.keys)
@@ -92,6 +91,17 @@ def _make(s: LoweringState, record: v.Record) -> Operand:
     made = s.apply(own("make", of=held.name), convert(s, record, joined), MADE)
     s.block.memo["made", id(original)] = v.Leaf(made)
     return made
+
+
+def _refuse_without_memory(s: LoweringState, record: v.Record) -> None:
+    """Refuse an object, or a dict, that may have memory, as machine code has no made objects."""
+    kind = record.cls.__name__ if record.cls is not None else record.kind
+    words = f"machine code has no memory for the {kind} that a recursion makes"
+    if record.cls is not None:
+        raise refused_without_memory([record.cls], words, s.span, "use backend='xla'")
+    sites = s.context.sites.of([record], s.context.memory.sites, True)
+    if sites:
+        raise ListsNeedMemory(sites, UnsupportedError(words, s.span, "use backend='xla'"))
 
 
 def _name(record: v.Record, memory: LoweringMemory) -> str:
