@@ -112,8 +112,9 @@ class Pointer:
     of: str
 
 
-CLASS = "<class>"
-"""The field of objects in memory of several classes that says of which of them each is, by position."""
+CLASS, ORIGIN = "<class>", "<origin>"
+"""Fields of objects in memory: of several classes, of which of them each is, by position; of a memory that adopts
+objects of the examples, the number of that which a row stands for, or -1."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ class Held:
 
 
 TREES = [N(0.7, N(-0.2, None, N(0.4)), N(0.3)), N(-0.5), N(0.1, None, N(0.9, N(0.2, N(-0.6)), None))]
+TWICE = N(0.3, SHARED := N(0.2, N(0.1)), SHARED)
 EXPRESSIONS = [Add(Num(1.0), Mul(Num(0.0), Num(2.0))), Num(3.0), Mul(Add(Num(0.5), Num(1.5)), Num(-1.0))]
 
 
@@ -83,6 +84,15 @@ def among(p, t):
 def is_itself(p, t):
     a = t if t.x > 0 else N(p[0])
     return p[0] if a is t else 2.0 * a.x
+
+
+def are_one(p, t):
+    """One object of the examples that is read at two places is one."""
+    a = N(p[0], t, t) if t.x > 0 else t
+    same = 0.5 if a.left is a.right else 1.0
+    if t.left is not None and t.right is not None:
+        same = same * (3.0 if t.left is t.right else 5.0)
+    return same * p[1] + (1.0 if a is t else 0.0)
 
 
 def in_dict(p, t):
@@ -159,6 +169,13 @@ def as_dicts(t):
     return {"value": t.x * 2.0, "left": as_dicts(t.left), "right": as_dicts(t.right)}
 
 
-NUMBERS = [(insert, TREES), (greatest, TREES), (among, TREES), (is_itself, TREES), (in_dict, TREES)]
+NUMBERS = [
+    (insert, TREES),
+    (greatest, TREES),
+    (among, TREES),
+    (is_itself, TREES),
+    (are_one, [*TREES, TWICE]),
+    (in_dict, TREES),
+]
 NUMBERS += [(simplified, EXPRESSIONS), (counted, TREES)]
 OBJECTS = [(mirrored, TREES), (scaled, TREES), (derivative, EXPRESSIONS), (as_dicts, TREES)]

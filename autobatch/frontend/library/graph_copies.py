@@ -578,7 +578,7 @@ def _row_of_given(s: LoweringState, value: v.Leaf) -> v.Abstract:
     if heap is None:
         words = f"objects {fields.cls.__name__} of the examples stand where some are that the function makes"
         raise NeedsMemory([fields.cls], UnsupportedError(words, s.span, "make a new one of its fields"))
-    return heaps.allocate(s, heap, fields)
+    return heaps.allocate(s, heap, fields, v.Leaf(heaps.as_stored(s, value.operand)))
 
 
 COPIES: dict[Any, Callable[[LoweringState, Arguments, Named], v.Abstract]] = {

@@ -38,6 +38,7 @@ from autobatch.frontend.types.statics import inputs, is_namedtuple
 from autobatch.frontend.types.unify import LayoutConflict, unify
 from autobatch.ir.core import Array, List, Literal, Operand, Type
 from autobatch.ir.template import (
+    ORIGIN,
     Container,
     Fixed,
     HeapTemplate,
@@ -143,7 +144,7 @@ class EntryOutputs:
         within.heaps = self.heaps
         form = within._template(rebuild_value(heap.layout, iter(values)))
         assert isinstance(form, Container)
-        form = replace(form, kind=_kind(heap.cls), cls=None if heap.is_record else form.cls)
+        form = replace(_without_origin(form), kind=_kind(heap.cls), cls=None if heap.is_record else form.cls)
         room = self.state.context.memory.capacity
         members: tuple[Container, ...] = ()
         if len(heap.members) > 1:
@@ -158,6 +159,12 @@ class EntryOutputs:
     def _output(self, operand: Operand) -> int:
         self.operands.append(operand)
         return len(self.operands) - 1
+
+
+def _without_origin(form: Container) -> Container:
+    """Objects without the number of that of the examples which they stand for."""
+    kept = [k for k, key in enumerate(form.keys) if key != ORIGIN]
+    return replace(form, keys=tuple(form.keys[k] for k in kept), children=tuple(form.children[k] for k in kept))
 
 
 def _member(heap: Heap, form: Container, cls: type) -> Container:

@@ -60,7 +60,7 @@ from autobatch.ir import jax_compat, segments
 from autobatch.ir.capacity import NO_ROOM, out_of_room
 from autobatch.ir.core import INT, MADE, Array, List, Literal, Operand, Ref, Tag, Type, Value
 from autobatch.ir.ops import own
-from autobatch.ir.template import CLASS
+from autobatch.ir.template import CLASS, ORIGIN
 
 # ---- columns
 #
@@ -357,6 +357,9 @@ def give_memory(context: Context, error: NeedsMemory) -> None:
         known.clear()
 
 
+_NO_ORIGIN = v.Static(-1)
+
+
 def note_adopting(memory: LoweringMemory) -> None:
     """Note which memories adopt objects of the examples; where these are more, whatever held such holds rows now."""
     adopting = sum(h.adopts for h in memory.heaps.values())
@@ -372,8 +375,8 @@ def heap_of(s: LoweringState, cls: type | None) -> Heap | None:
     return found.whole if found is not None else None
 
 
-def allocate(s: LoweringState, heap: Heap, record: v.Record) -> v.MemoryRow:
-    """A new object."""
+def allocate(s: LoweringState, heap: Heap, record: v.Record, origin: v.Abstract = _NO_ORIGIN) -> v.MemoryRow:
+    """A new object. `origin`: the number of the object of the examples that it stands for."""
     s.context.identities.stored(record)
     s.context.sites.hold(record)
     assert record.cls is not None
@@ -382,6 +385,8 @@ def allocate(s: LoweringState, heap: Heap, record: v.Record) -> v.MemoryRow:
     own = record.keys
     if len(heap.members) > 1:
         record = replace(record, keys=(*record.keys, CLASS), items=(*record.items, v.Static(member)))
+    if heap.adopts:
+        record = replace(record, keys=(*record.keys, ORIGIN), items=(*record.items, origin))
     record = replace(record, items=tuple(as_field(s, x) for x in record.items))
     unset = [k for k in heap.forms.get(cls, ()) if k not in record.keys]
     keys, items = (*record.keys, *unset), (*record.items, *map(v.Unset, unset))
@@ -584,7 +589,15 @@ def same(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
             s.context.rules.tell_apart(s, x.heap)
     if not isinstance(a, v.MemoryRow) or not isinstance(b, v.MemoryRow) or a.heap is not b.heap:
         return v.Static(False)
+    if a.heap.whole.adopts and (first := field(s, a, ORIGIN)) and (second := field(s, b, ORIGIN)):
+        return traced(s, _one_object, v.Leaf(a.operand), v.Leaf(b.operand), first, second)
     return traced(s, operator.eq, v.Leaf(a.operand), v.Leaf(b.operand))
+
+
+def _one_object(a: Any, b: Any, first: Any, second: Any) -> Any:
+    """Are two rows one object? Of one of the examples there may be several."""
+    both = (a >= 0) & (b >= 0)
+    return (a == b) | (both & (first >= 0) & (first == second))
 
 
 def field(s: LoweringState, row: v.MemoryRow, name: str) -> v.Abstract | None:
@@ -637,7 +650,7 @@ def opened(s: LoweringState, value: v.Abstract) -> v.Abstract:
 def set_field(s: LoweringState, row: v.MemoryRow, name: str, value: v.Abstract) -> None:
     """`row.name = value`"""
     classes = classes_of(s, row)
-    if row.heap.adopts:
+    if row.heap.whole.adopts:
         words = f"the attribute {name!r} is set of an object that may be one of the examples: it stands where such do"
         s.refuse(words, "make a new object of its fields, and set it there")
     for cls in classes:
