@@ -151,7 +151,7 @@ CURE = "compute it before packing and store the result in a field, or choose bet
 def words_as_numbers(module: Module, device: Device) -> Module:
     """The module with numbers in place of the data-dependent words; such a result is its
     number, which is looked up where results are put together. `device`: as in `lists_of_numbers`. UnsupportedError
-    where such a word is looked into, made of others, or handed to a function that calls itself."""
+    where such a word is looked into, or made of others."""
     found = decided_words(module, device)
     if not found:
         return module
