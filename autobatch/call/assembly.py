@@ -451,7 +451,6 @@ class Assembler:
     stores: list[Store] = field(default_factory=list)
     lists: list[ListStore] = field(default_factory=list)
     columns: dict[str, Any] = field(default_factory=dict)
-    words: dict[str, list[Any]] = field(default_factory=dict)
     enums: dict[str, type] = field(default_factory=dict)
     reads_input: bool = False
     made: MadeStore | None = None
@@ -481,8 +480,6 @@ class Assembler:
         leaves[ROOT] = root.values
         if root.missing is not None:
             leaves[ROOT_MISSING] = root.missing
-        for name, words in self.words.items():
-            leaves[transfer.VOCABULARY + name] = transfer.encode(words)
         schema = Schema(root.type, stores, lists, root.missing is not None)
         elements = self.outcome.live is not None
         if elements:
@@ -587,19 +584,20 @@ class Assembler:
     def vocabulary(self, type: Tag) -> None:
         """Tags are positions in the vocabulary of the input, and behind it the constants of the program."""
         name = transfer.VOCABULARY + type.vocabulary
-        self.columns.setdefault(name, self.outcome.words.get(name, transfer.encode(())))
+        if name not in self.columns:
+            words = self.outcome.words.get(name)
+            self.columns[name] = self.input.get(name, transfer.encode(())) if words is None else words
         self.enums |= {n: c for n, c in self.outcome.enums if n == type.vocabulary}
 
     def fixed(self, value: Any, level: ResultLevel) -> ResultCell:
         count = level.count
         if value is None:
             return ResultCell(UNKNOWN, xp.zeros(count, bool), xp.ones(count, bool))
-        if isinstance(value, (str, enum.Enum)):  # the whole result: strings inside of others are computed
+        if isinstance(value, (str, enum.Enum)):
             kind = Tag(_enum_name(type(value)) if isinstance(value, enum.Enum) else STR.vocabulary)
-            self.words[kind.vocabulary] = [value]
             if isinstance(value, enum.Enum):
                 self.enums[kind.vocabulary] = type(value)
-            return ResultCell(kind, xp.zeros(count, xp.int32))
+            return self.word(np.full(count, texts.number(value)), kind)
         whole = jnp.asarray(value)
         return ResultCell(type_of(value), jnp.broadcast_to(whole, (count, *whole.shape)))
 
@@ -664,7 +662,7 @@ class Assembler:
             memory = self.memory
             self.stores, self.lists = [*memory.stores, *self.stores], [*memory.lists, *self.lists]
             self.columns = memory.columns | self.columns
-            self.words, self.enums = memory.words | self.words, memory.enums | self.enums
+            self.enums = memory.enums | self.enums
             self.reads_input |= memory.reads_input
 
     def heap(self, of: str) -> tuple[Type, Any]:

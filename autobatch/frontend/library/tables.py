@@ -54,7 +54,7 @@ from autobatch.frontend.types.layouts import (
     is_python,
     layout_of,
 )
-from autobatch.frontend.types.unify import LayoutConflict, as_table, constant, unify
+from autobatch.frontend.types.unify import LayoutConflict, as_table, constant, type_conflict, unify
 from autobatch.ir.core import INT, Array, List, Operand, Ref, Tag
 from autobatch.ir.ops import own
 
@@ -120,7 +120,7 @@ def _common(s: LoweringState, elements: Sequence[Layout]) -> Layout:
         return reduce(unify, elements)
     except LayoutConflict as conflict:
         message = f"the elements of a list have different types: {conflict}"
-        raise TypeConflictError(message, s.span, "make all elements of one type, dtype and shape") from None
+        raise type_conflict(conflict, message, s.span, "make all elements of one type, dtype and shape") from None
 
 
 def _joined(s: LoweringState, lists: tuple[Operand, ...]) -> Operand:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from autobatch.errors import SourceError, TypeConflictError, UnsupportedError
+from autobatch.errors import SourceError, UnsupportedError
 from autobatch.frontend.library.numpy_arrays import marked, passed_kinds
 from autobatch.frontend.lowering import exceptions
 from autobatch.frontend.lowering.joins import convert, stored
@@ -32,7 +32,6 @@ from autobatch.frontend.lowering.state import (
     wrap,
 )
 from autobatch.frontend.memory import heaps
-from autobatch.frontend.memory.heap import NeedsMemory
 from autobatch.frontend.memory.heaps import settled
 from autobatch.frontend.memory.identity import ReturnedIdentity
 from autobatch.frontend.syntax import cells
@@ -40,7 +39,7 @@ from autobatch.frontend.syntax.scopes import is_cell
 from autobatch.frontend.syntax.sources import FunctionSource, source_of
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import HeldLayout, Layout, is_python, layout_of, leaf_types, leaves, rebuild
-from autobatch.frontend.types.unify import LayoutConflict, unify
+from autobatch.frontend.types.unify import LayoutConflict, type_conflict, unify
 from autobatch.ir.core import Array, Call, Function, Region, Value
 
 MAX_SPECIALISATIONS = 64
@@ -435,6 +434,4 @@ def _join_results(state: LoweringState, a: Layout, b: Layout) -> Layout:
     except LayoutConflict as conflict:
         words, span = f"{state.frame.source.name} returns different types: {conflict}", state.frame.source.span
         cure = "make all its results of one type, dtype and shape"
-        if conflict.cls is not None:
-            raise NeedsMemory([conflict.cls], UnsupportedError(words, span, cure)) from None
-        raise TypeConflictError(words, span, cure) from None
+        raise type_conflict(conflict, words, span, cure) from None

@@ -13,10 +13,10 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from autobatch.errors import SourceError, TypeConflictError, UnsupportedError
+from autobatch.errors import SourceError
 from autobatch.frontend.lowering.numbers import coerce, negate, operand_of, present, traced, undefined
 from autobatch.frontend.lowering.state import FLAGS, RESULT, RETURNED, Ended, LoweringState, UnknownResult, expand
-from autobatch.frontend.memory.heap import Heap, NeedsMemory, is_state
+from autobatch.frontend.memory.heap import Heap, is_state
 from autobatch.frontend.memory.identity import is_dict_value, is_given, is_list
 from autobatch.frontend.syntax.scopes import is_cell, shown
 from autobatch.frontend.types import values as v
@@ -38,7 +38,14 @@ from autobatch.frontend.types.layouts import (
     rebuild,
 )
 from autobatch.frontend.types.statics import Kind, container_kind
-from autobatch.frontend.types.unify import LayoutConflict, as_table, position_among, refuse_alternatives, unify
+from autobatch.frontend.types.unify import (
+    LayoutConflict,
+    as_table,
+    position_among,
+    refuse_alternatives,
+    type_conflict,
+    unify,
+)
 from autobatch.ir.core import INT, Apply, BuiltObject, If, Instruction, List, Map, Operand, Ref, Region, Value
 from autobatch.ir.ops import OWN, own
 from autobatch.source import Span
@@ -209,9 +216,7 @@ def common_layouts(a: Layout, b: Layout, name: str, first: Span, second: Span, t
         if any(isinstance(x, HeldLayout) and is_object(x.value.value) for x in (a, b)):
             cure = "give it to each example as its own: in_axes 0 for this argument, and [x] * n in the place of x"
         also = [(other, first)] if first != second else ()
-        if conflict.cls is not None:
-            raise NeedsMemory([conflict.cls], UnsupportedError(words, second, cure, also)) from None
-        raise TypeConflictError(words, second, cure, also) from None
+        raise type_conflict(conflict, words, second, cure, also) from None
 
 
 def stored(s: LoweringState, value: v.Abstract) -> v.Abstract:
@@ -437,4 +442,4 @@ def common_layout(layout: Layout, value: v.Abstract, span: Span) -> Layout:
     try:
         return unify(layout, layout_of(value))
     except LayoutConflict as conflict:
-        raise TypeConflictError(f"the elements of a list have different types: {conflict}", span) from None
+        raise type_conflict(conflict, f"the elements of a list have different types: {conflict}", span) from None

@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 import jax.numpy as jnp
 from jax import lax
 
-from autobatch.errors import TypeConflictError, UnsupportedError
+from autobatch.errors import UnsupportedError
 from autobatch.frontend.lowering.joins import convert, stored
 from autobatch.frontend.lowering.numbers import negate, operand_of, traced
 from autobatch.frontend.lowering.refusals import refused_field
@@ -55,7 +55,7 @@ from autobatch.frontend.types.layouts import (
     static_type,
 )
 from autobatch.frontend.types.statics import is_namedtuple
-from autobatch.frontend.types.unify import LayoutConflict, holds_any, optional, unaliased, unify
+from autobatch.frontend.types.unify import LayoutConflict, holds_any, optional, type_conflict, unaliased, unify
 from autobatch.ir import jax_compat, segments
 from autobatch.ir.capacity import NO_ROOM, out_of_room
 from autobatch.ir.core import INT, MADE, Array, List, Literal, Operand, Ref, Tag, Type, Value
@@ -442,7 +442,7 @@ def grow(s: LoweringState, heap: Heap, keys: tuple[Any, ...], items: list[Layout
             joined[key] = unify(*_in_one_memory(known[key], layout)) if key in known else layout
         except LayoutConflict as conflict:
             what, cure = _words(heap, key)
-            raise TypeConflictError(f"{what} different types: {conflict}", s.span, cure) from None
+            raise type_conflict(conflict, f"{what} different types: {conflict}", s.span, cure) from None
         if not s.context.memory.rows and leaf_type(joined[key]) == MADE:
             classes = _classes_of(known.get(key), layout)
             words = f"a field of {heap.name} holds objects of the examples, and others that are made"

@@ -12,8 +12,9 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from autobatch.errors import SourceError, TypeConflictError, UnsupportedError
 from autobatch.frontend.lowering.state import MemoryChanged
-from autobatch.frontend.memory.heap import Heap
+from autobatch.frontend.memory.heap import Heap, NeedsMemory
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import (
     AliasLayout,
@@ -38,6 +39,7 @@ from autobatch.frontend.types.layouts import (
 )
 from autobatch.frontend.types.statics import same_static
 from autobatch.ir.core import MADE, Array, BuiltObject, List, Ref, Type
+from autobatch.source import Span
 
 if TYPE_CHECKING:
     from autobatch.frontend.lowering.state import LoweringState
@@ -50,6 +52,15 @@ class LayoutConflict(Exception):
     def __init__(self, message: str, cls: type | None = None) -> None:
         super().__init__(message)
         self.cls = cls
+
+
+def type_conflict(
+    conflict: LayoutConflict, words: str, span: Span, cure: str = "", also: Sequence[tuple[str, Span]] = ()
+) -> SourceError:
+    """What to raise where layouts have nothing in common: what gives a class memory, where they would have then."""
+    if conflict.cls is not None:
+        return NeedsMemory([conflict.cls], UnsupportedError(words, span, cure, also))
+    return TypeConflictError(words, span, cure, also)
 
 
 def refuse_alternatives(s: LoweringState, value: v.Choice) -> NoReturn:

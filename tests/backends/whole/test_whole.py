@@ -204,7 +204,7 @@ class Node:
 class TestRefusals:
     def test_structure(self):
         def total(node):
-            return Node(node.value, [total(c) for c in node.children])
+            return node.value, [total(c) for c in node.children]
 
         with pytest.raises(ab.UnsupportedError, match=r"test_whole.py:\d+:\d+.*llvm(.|\n)*backend='xla'"):
             ab.batched(total, backend="llvm")([Node(1.0, [Node(2.0, [])])])
