@@ -96,7 +96,7 @@ def _make(s: LoweringState, record: v.Record) -> Operand:
 def _refuse_without_memory(s: LoweringState, record: v.Record) -> None:
     """Refuse an object, or a dict, that may have memory, as machine code has no made objects."""
     kind = record.cls.__name__ if record.cls is not None else record.kind
-    words = f"machine code has no memory for the {kind} that a recursion makes"
+    words = f"machine code has no memory for the {kind} that is made here"
     if record.cls is not None:
         raise refused_without_memory([record.cls], words, s.span, "use backend='xla'")
     sites = s.context.sites.of([record], s.context.memory.sites, True)
