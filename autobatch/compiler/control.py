@@ -95,8 +95,8 @@ def remembering(run: Callable[[frozenset[Span]], Made]) -> Made:
 
 
 def planned(module: Module, asked: PassRequest) -> ControlledFunctions:
-    """Passes 5 to 10. Where they refuse what numbers decide, the lists that recursions pass on get memory too, then
-    objects that numbers choose are numbers of rows, and then all that stand in what numbers decide."""
+    """Passes 5 to 10. Where they refuse data-dependent control flow, the lists that recursions pass on get memory too,
+    then objects that numbers choose are numbers of rows, and then all objects under such control."""
     try:
         return _with_memory(module, asked)
     except TracedDecidesError:  # that it is known is better than any program for all its values

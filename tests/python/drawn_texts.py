@@ -1,4 +1,4 @@
-"""Random recursions with strings: built of what calls return and handed to them, over trees and over one string, by
+"""Random recursions with strings: built of what calls return and passed to them, over trees and over one string, by
 places and by slices."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Strings that recursions build, take apart, hand on and return: machine code has their letters in lists, the entry
+"""Strings that recursions build, take apart, pass on and return: machine code has their letters in lists, the entry
 among its own calls too."""
 
 from __future__ import annotations

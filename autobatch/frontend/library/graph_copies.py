@@ -379,7 +379,7 @@ def shallow(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     if written(s, value, "__copy__"):
         return s.call(attribute(s, value, "__copy__"), [])
     value = _opened(s, value)
-    if (fields := _fields(s, value, "copy")) is not None:
+    if (fields := _fields(s, value, "copy()")) is not None:
         return _made(s, fields, lambda _, x: x)
     return _of_container(s, value)
 
@@ -428,7 +428,7 @@ def _deep(s: LoweringState, value: v.Abstract, path: tuple[Any, ...], memo: _Mem
         made = _deep(s, x, (*path, key), memo)
         return s.context.rules.made_by(s, made, ("deepcopy", s.frame.source, s.span, *path, key))
 
-    if (fields := _fields(s, value, "deepcopy")) is not None:
+    if (fields := _fields(s, value, "deepcopy()")) is not None:
         _refuse_twice(s, fields)
         return _made(s, fields, part)
     if isinstance(value, v.Record):
@@ -483,13 +483,13 @@ def _fields(s: LoweringState, value: v.Abstract, name: str) -> v.Record | None:
         case v.MemoryRow() if not list_heap.is_row(value):
             cls = heaps.class_of(s, value)
             if cls is None:
-                s.refuse(f"{name}() of an object of several classes", "test with isinstance() which it is")
+                s.refuse(f"{name} of an object of several classes", "test with isinstance() which it is")
             return heaps.fields(s, value, cls)
         case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
             classes = classes_of(s, value)
             found = class_list(s, operand.type)[min(classes)]
             if len(classes) != 1 or found.kind != "object" or found.cls is None:
-                s.refuse(f"{name}() of this value cannot be compiled", "build a new one of its parts")
+                s.refuse(f"{name} of this value cannot be compiled", "build a new one of its parts")
             store = s.context.schema.store(operand.type.store)
             names = tuple(f.name for f in store.fields if min(classes) in f.classes)
             return v.Record("object", names, tuple(attribute(s, value, n) for n in names), found.cls)
@@ -571,7 +571,7 @@ def _row_of_fields(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstra
 
 
 def _row_of_given(s: LoweringState, value: v.Leaf) -> v.Abstract:
-    fields = _fields(s, value, "a copy")
+    fields = _fields(s, value, "a row in memory")
     assert fields is not None
     assert fields.cls is not None
     heap = heaps.heap_of(s, fields.cls)

@@ -2,7 +2,8 @@
 
 An object built in the function is flattened away: what crosses joins and calls are its fields. That has an end where a
 recursion builds a tree, or where an object of one class meets one of another, or a node of the examples. Such objects
-are *made*: `make[Node](x, left, right)` is an object of its own, and its fields are made objects in turn.
+are *made*: `make[Node](x, left, right)` is an object of its own, and its fields are made objects in turn. Machine code
+has no such: there their class has memory (`heaps.py`).
 
     def double(t): return Node(2 * t.x, double(t.left) if t.left else None)
 

@@ -4,10 +4,9 @@
     %5 = text['__len__'](%4)               ->     %5 = length(%8)
     %6 = tag_equal(%4, %1)                        %6 = spelt['__eq__'](%8, letters of %1)
 
-Such a list has memory, as others have of which numbers decide how long they are (`arenas.py`), and functions hand it on
-and return it. A result of the entry is an array: its length, and behind it the code points. What is only chosen and
-compared stays a number (`words.py`), and a string of one character is one too, except where no host has any string
-(`alone`).
+Such a list has memory, as others of data-dependent length have (`arenas.py`), and functions pass it on and return it. A
+result of the entry is an array: its length, and behind it the code points. What is only chosen and compared stays a
+number (`words.py`), and a string of one character is one too, except where no host has any string (`alone`).
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ from autobatch.passes.memory.arenas import Device
 from autobatch.passes.simplify.inline import recursive_functions
 from autobatch.passes.strings import spelt
 from autobatch.passes.strings.words import Rewriter, decided_words, is_word, jax_op
-from autobatch.source import NOWHERE, Span
+from autobatch.source import Span
 
 # ---- spelling formats
 #
@@ -187,7 +186,7 @@ def strings_as_letters(module: Module, device: Device, capacity: int, alone: boo
     decided = named if alone else decided_words(module, device)
     found = _spelt(module, decided, alone)
     if not alone and decided_by_floats(module):  # else it is traced
-        found |= _returned(entry.region, named - decided)
+        found |= _returned(entry, named - decided)
     if not found and not alone:
         return module
     constants, fresh = ConstantPool(module), Fresh(module)
@@ -257,11 +256,11 @@ def _in_table(i: Apply) -> bool:
     return name not in ("__getitem__", "ord") and len(i.operands) <= 1 + name.endswith("_item")
 
 
-def _returned(region: Region, words: frozenset[Value]) -> frozenset[Value]:
+def _returned(entry: Function, words: frozenset[Value]) -> frozenset[Value]:
     """Of words that the host knows, the strings that are made and are results, or may be: no vocabulary has them."""
-    alone = Module((Function("", region, NOWHERE),))
-    free = words - _atoms(alone) - set(region.args)
-    joined = _flows(alone, free)
+    only, region = Module((entry,)), entry.region
+    free = words - _atoms(only) - set(region.args)
+    joined = _flows(only, free)
     made = {r for i in walk(region) if isinstance(i, Apply) and _is_text(i) for r in i.results if r in free}
     joined.add_nodes_from(made)
     found = set[Value]()
