@@ -10,6 +10,7 @@ A list in an object is a list store; its elements are rows of their own, with th
 from __future__ import annotations
 
 import enum
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -455,6 +456,7 @@ class Assembler:
     reads_input: bool = False
     made: MadeStore | None = None
     heaps: dict[str, tuple[Type, Any]] = field(default_factory=dict)
+    strings: dict[str, Any] = field(default_factory=dict)
     points: bool = False
     objects_of: dict[tuple[int, int], tuple[Container, ResultLevel, ResultCell]] = field(default_factory=dict)
 
@@ -560,11 +562,7 @@ class Assembler:
 
     def word(self, numbers: Any, type: Tag) -> ResultCell:
         """Data-dependent words, of the numbers that stand for them (`ir.texts.number`)."""
-        if isinstance(numbers, jax.core.Tracer):
-            raise BatchError(
-                f"{self.outcome.function}: the result holds strings that computed numbers decide, which are not known "
-                "under jax.jit; call it outside, or return numbers"
-            )
+        self.refuse_traced(numbers)
         self.vocabulary(type)
         name = transfer.VOCABULARY + type.vocabulary
         if numbers.ndim == 2:
@@ -580,6 +578,14 @@ class Assembler:
                 known.append(made)
         rows = np.array([places.get(n, -1) for n in distinct.tolist()], np.int32)
         return ResultCell(type, xp.asarray(rows[which.reshape(-1)]))
+
+    def refuse_traced(self, words: Any) -> None:
+        """Refuse words, or letters of them, that nobody knows yet."""
+        if isinstance(words, jax.core.Tracer):
+            raise BatchError(
+                f"{self.outcome.function}: the result holds strings that computed numbers decide, which are not known "
+                "under jax.jit; call it outside, or return numbers"
+            )
 
     def vocabulary(self, type: Tag) -> None:
         """Tags are positions in the vocabulary of the input, and behind it the constants of the program."""
@@ -625,6 +631,9 @@ class Assembler:
         example = level.outcome.examples_of(xp.arange(level.count, dtype=xp.int32))
         first = taken(starts, example)
         known = (rows >= 0) & (rows < taken(starts, example + 1) - first)
+        if type == STR:
+            held = self.word(self.memory.strings[of][np.where(known, first + rows, -1)], STR)
+            return held if known.all() else replace(held, missing=~known)
         return ResultCell(type, xp.where(known, first + rows, -1).astype(xp.int32), nullable=True)
 
     @property
@@ -671,6 +680,10 @@ class Assembler:
             found = next(h for h in self.outcome.heaps if h.name == of)
             rows = CutBuffers(array_of(self.outcome.whole[found.count]), found.room)
             name = self.name(of)
+            if found.fields.cls is str:
+                self.heaps[of] = STR, rows.offsets
+                self.strings[of] = self.strings_in_memory(found, rows)
+                return self.heaps[of]
             self.heaps[of] = List(UNKNOWN, name) if found.segments else Ref(name), rows.offsets
             if found.segments:  # they may lead to each other
                 self.lists_in_memory(name, found, rows)
@@ -702,6 +715,16 @@ class Assembler:
         optional, nullable, is_tuple = element.missing is not None, element.has_none, heap.fields.cls is tuple
         self.lists[position] = ListStore(name, element.type, False, optional, nullable, is_tuple=is_tuple)
         self.add_list_columns(name, element, inside.offsets, rows.offsets)
+
+    def strings_in_memory(self, heap: HeapTemplate, rows: CutBuffers) -> Any:
+        """The numbers of the strings of memory, whose code points stand in segments, and behind them that of ''."""
+        lengths, table = (array_of(self.outcome.whole[k]) for k in heap.segments)
+        self.refuse_traced(lengths)
+        inside = Segments(rows, lengths, table, heap.room)
+        letters = "".join(map(chr, np.asarray(inside.of(array_of(self.outcome.whole[heap.columns[0]]))).tolist()))
+        ends = np.asarray(inside.offsets).tolist()
+        words = [letters[a:b] for a, b in itertools.pairwise(ends)]
+        return np.array([texts.number(w) for w in (*words, "")], np.int64)
 
     def record(self, template: Container, level: ResultLevel) -> ResultCell:
         """An object of every row, in a store of its own."""

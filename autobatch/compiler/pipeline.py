@@ -70,6 +70,7 @@ from autobatch.passes.frames.frames import in_recurrences
 from autobatch.passes.memory.rows import has_structure
 from autobatch.passes.schedule.costs import Footprint, table_request
 from autobatch.passes.schedule.fission import Recurrence, Schedule, print_schedule
+from autobatch.passes.strings.spelling import keeps_made_strings
 from autobatch.planning.activations import HOPELESS, EndlessWatch, first_failures, host_limits, inspect
 from autobatch.planning.assemble import make_plan
 from autobatch.planning.bind import bind_plan, exact_outputs
@@ -466,8 +467,8 @@ def compile(
     with_columns = with_shared(schema, columns)
 
     @functools.cache
-    def lowered(remembered: frozenset[Span], checked: bool = False) -> Ready:
-        bounds = (options.list_capacity, options.trace and not checked, remembered, not checked)
+    def lowered(remembered: frozenset[Span], checked: bool = False, letters: bool = False) -> Ready:
+        bounds = (options.list_capacity, options.trace and not checked, remembered, not checked, letters)
         passes = PassManager(options)
         found = passes.run(pm.LOWER, fun, args, kwargs, with_columns, shared, integers.known, dicts, *bounds)
         module = passes.run(pm.MARK_INTEGERS, found.module, checked)
@@ -476,6 +477,8 @@ def compile(
             module = passes.run(pm.ADD_UP, module)
         found = replace(found, module=passes.run(pm.SHARED_ROWS, module, with_columns, columns))
         module = passes.run(pm.CSE, passes.run(pm.INLINE, found.module))
+        if checked and not letters and keeps_made_strings(module):
+            return lowered(remembered, True, True)
         return found, module, PassRequest(passes, schema, options, traced, integers, masks, found.caches)
 
     def native() -> Passed:

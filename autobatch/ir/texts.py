@@ -83,6 +83,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Type]] = {
     "float_bits": (_float_bits, INT),
     "ord": (ord, INT),
     "chr": (chr, _STR),
+    "of_letters": (lambda codes: "".join(chr(plain(k)) for k in codes), _STR),
 }
 """By name: the function, and the type of its result."""
 

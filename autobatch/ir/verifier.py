@@ -148,9 +148,14 @@ def _one_of(name: str) -> Callable[[Apply], tuple[Type, ...]]:
     return results
 
 
+def _is_plain(type: Type) -> bool:
+    return isinstance(type, Tag) or (isinstance(type, Array) and type.is_scalar)
+
+
 def _text(apply: Apply) -> tuple[Type, ...]:
-    if any(not (isinstance(x.type, Tag) or (isinstance(x.type, Array) and x.type.is_scalar)) for x in apply.operands):
-        raise RuleError(f"{apply.op.name} takes strings and ints")
+    letters = apply.op["function"] == "of_letters"
+    if not all(x.type == List(INT) if letters else _is_plain(x.type) for x in apply.operands):
+        raise RuleError(f"{apply.op.name} takes {'a list of ints' if letters else 'strings and ints'}")
     return (texts.FUNCTIONS[apply.op["function"]][1],)
 
 

@@ -69,7 +69,7 @@ from autobatch.frontend.memory.boxes import boxed
 from autobatch.frontend.memory.heap import CompilesInMemory, NeedsMemory
 from autobatch.frontend.memory.heaps import give_memory, note_adopting
 from autobatch.frontend.memory.identity import is_given
-from autobatch.frontend.memory.list_changes import adopted
+from autobatch.frontend.memory.list_changes import adopted, string_of
 from autobatch.frontend.memory.list_heap import copied, hold, tell_apart
 from autobatch.frontend.memory.making import made_by
 from autobatch.frontend.memory.mutation import call_method, set_default
@@ -327,6 +327,7 @@ RULES = Rules(
     made_by,
     initialised,
     adopted,
+    string_of,
     tell_apart,
     brought_in,
 )
@@ -370,6 +371,7 @@ def lower(
     traced: bool = False,
     remembered: frozenset[Span] = frozenset(),
     rows: bool = True,
+    letters: bool = False,
 ) -> LoweredModule:
     """Lower a function of one example.
 
@@ -379,10 +381,10 @@ def lower(
     `dicts`: those among the shared arguments, by name. `capacity`: how many objects an example may make of a class that
     has memory; `traced`: what only structure decides, and only memory makes possible, is refused: it can be traced.
     `remembered`: the places of functions under `functools.cache` whose results are kept in a dict. `rows`: they are
-    planned, or else it is machine code.
+    planned, or else it is machine code. `letters`: strings in memory are code points, as some are put together.
     """
     caches = Caches(remembered=set(remembered))
-    memory = LoweringMemory(dicts=names_of(dicts), capacity=capacity, caches=caches, rows=rows)
+    memory = LoweringMemory(dicts=names_of(dicts), capacity=capacity, caches=caches, rows=rows, letters=letters)
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 20_000))
     try:

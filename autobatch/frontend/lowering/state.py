@@ -130,6 +130,7 @@ class Rules:
     made_by: Callable[[LoweringState, v.Abstract, object], v.Abstract]
     initialised: Callable[[LoweringState, v.Record, Sequence[v.Abstract]], v.Abstract]
     adopted: Callable[[LoweringState, Heap, v.Leaf], v.Abstract]
+    string_of: Callable[[LoweringState, v.MemoryRow], v.Leaf]
     tell_apart: Callable[[LoweringState, Heap], None]
     brought_in: Callable[[LoweringState, v.Abstract], v.Abstract]
 
@@ -154,7 +155,7 @@ class LoweringMemory:
     `asks_numpy`: was an array indexed that is one of NumPy, or could be given as one? `dicts`: the names of shared
     dicts, by identity; `ordered`, `orders_batched`: `state.py`. `heaps`: the classes whose objects have memory
     (`refused`: why), `capacity` of them at most, and `sites`, the expressions whose lists have some; `rows`: are
-    they planned? `adopting`: how many of these adopt objects of the examples? `read` and `written`: functions and
+    they planned? `letters`: are strings there code points? `adopting`: how many of these adopt objects of the examples? `read` and `written`: functions and
     loops, by their text, and what they need. See `graphs.py` for `plain`, `printing.py`."""
 
     assumed: dict[Any, Layout] = field(default_factory=dict)
@@ -180,6 +181,7 @@ class LoweringMemory:
     refused: UnsupportedError | None = None
     capacity: int = 0
     rows: bool = True
+    letters: bool = False
     adopting: int = 0
     read: set[tuple[ast.AST, str]] = field(default_factory=set)
     written: set[tuple[ast.AST, str]] = field(default_factory=set)

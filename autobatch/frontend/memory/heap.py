@@ -102,9 +102,14 @@ class Heap:
         return issubclass(self.cls, DictRecord)
 
     @property
+    def is_strings(self) -> bool:
+        """Are its objects strings, lists of code points?"""
+        return self.cls is str
+
+    @property
     def in_segments(self) -> bool:
-        """Are its objects lists or dicts, which are as long as they grow?"""
-        return self.is_list or (self.is_dict and not self.is_record)
+        """Are its objects lists, dicts or strings, which are as long as they grow?"""
+        return self.is_list or self.is_strings or (self.is_dict and not self.is_record)
 
     @property
     def kind(self) -> str:

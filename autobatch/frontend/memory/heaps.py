@@ -26,7 +26,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from autobatch.errors import UnsupportedError
-from autobatch.frontend.lowering.joins import convert, stored
+from autobatch.frontend.lowering.joins import conditional, convert, stored
 from autobatch.frontend.lowering.numbers import negate, operand_of, traced
 from autobatch.frontend.lowering.refusals import refused_field
 from autobatch.frontend.lowering.state import Context, LoweringMemory, LoweringState, MemoryChanged, expand
@@ -58,7 +58,7 @@ from autobatch.frontend.types.statics import is_namedtuple
 from autobatch.frontend.types.unify import LayoutConflict, holds_any, optional, type_conflict, unaliased, unify
 from autobatch.ir import jax_compat, segments
 from autobatch.ir.capacity import NO_ROOM, out_of_room
-from autobatch.ir.core import INT, MADE, Array, List, Literal, Operand, Ref, Tag, Type, Value
+from autobatch.ir.core import INT, MADE, STR, Array, List, Literal, Operand, Ref, Tag, Type, Value
 from autobatch.ir.ops import own
 from autobatch.ir.template import CLASS, ORIGIN
 
@@ -68,6 +68,7 @@ from autobatch.ir.template import CLASS, ORIGIN
 #
 # token.text = word     text[row] = word(%word)      a string or enum member by its number
 # word = token.text     %word = word_of(text[row])
+# token.text = a + b    text[row] = %string           where some are put together, the row of its code points in memory
 # item.node = node      node[row] = row(%node)       an object or list of the examples by that of its row
 # node = item.node      %node = row_of(node[row])
 
@@ -103,6 +104,62 @@ def as_read(s: LoweringState, x: Operand, type: Type) -> Operand:
             return s.apply(own("row_of"), (x,), type)
         case _:
             return x
+
+
+def _as_column(s: LoweringState, layout: Layout) -> Layout:
+    """The layout of a value as that of a column, of which other rows hold other numbers."""
+    match layout:
+        case RecordLayout(items=items):
+            return replace(layout, items=tuple(_as_column(s, x) for x in items))
+        case OptionalLayout(value=inner):
+            return replace(layout, value=_as_column(s, inner))
+        case SharedLayout(operand=operand) if isinstance(operand.type, Array) and operand.type.is_scalar:
+            return LeafLayout(operand.type)
+        case HeldLayout(value=held) if isinstance(found := static_type(held.value), Array) and found.is_scalar:
+            return LeafLayout(found)
+        case LeafLayout(type=type):
+            return RowLayout(_strings(s)) if type == STR and s.context.memory.letters else LeafLayout(type)
+        case _:
+            return layout
+
+
+def _strings(s: LoweringState) -> Heap:
+    """The memory of strings."""
+    heaps = s.context.memory.heaps
+    made = heaps[str] if str in heaps else add_heap(heaps, str, str)
+    grow(s, made, ("item",), [LeafLayout(INT)])
+    return made
+
+
+def in_memory(s: LoweringState, value: v.Abstract, layout: Layout) -> v.Abstract:
+    """A value to be stored as one of a layout that `grow` has found."""
+    match layout, value:
+        case RowLayout(heap=heap), v.Leaf(type=List() | Tag()):
+            return s.context.rules.adopted(s, heap, value)
+        case RowLayout(heap=heap), v.Optional(value=v.Leaf(type=Tag()) as text, missing=missing):
+            return conditional(s, missing, lambda t: v.Static(None), lambda t: t.context.rules.adopted(t, heap, text))
+        case OptionalLayout(value=inner), v.Optional(value=held):
+            return replace(value, value=in_memory(s, held, inner))
+        case RecordLayout(items=layouts), v.Record(items=items) if len(layouts) == len(items):
+            return replace(value, items=tuple(in_memory(s, x, k) for x, k in zip(items, layouts, strict=True)))
+        case _:
+            return value
+
+
+def out_of_memory(s: LoweringState, value: v.Abstract) -> v.Abstract:
+    """A value that was read of columns, with strings in the place of their rows."""
+    match value:
+        case v.MemoryRow(heap=heap) if heap.is_strings:
+            read = s.context.rules.string_of
+            if not value.null:
+                return read(s, value)
+            return conditional(s, missing(s, value), lambda t: v.Static(None), lambda t: read(t, value))
+        case v.Optional(value=inner):
+            return replace(value, value=out_of_memory(s, inner))
+        case v.Record(items=items):
+            return replace(value, items=tuple(out_of_memory(s, x) for x in items))
+        case _:
+            return value
 
 
 # ---- growth
@@ -435,7 +492,7 @@ def grow(s: LoweringState, heap: Heap, keys: tuple[Any, ...], items: list[Layout
     """Note what fields hold. Where that is more than was known, all is lowered again."""
     before = heap.layout
     known = dict(zip(before.keys, before.items, strict=True)) if before is not None else {}
-    wanted = dict(zip(keys, map(_as_column, items), strict=True))
+    wanted = {key: _as_column(s, x) for key, x in zip(keys, items, strict=True)}
     joined = dict(known)
     for key, layout in wanted.items():
         try:
@@ -498,17 +555,6 @@ def _in_one_memory(a: Layout, b: Layout) -> tuple[Layout, Layout]:
             return a, b
 
 
-def in_memory(s: LoweringState, value: v.Abstract, layout: Layout) -> v.Abstract:
-    """A value to be stored as one of a layout that `grow` has found."""
-    match layout, value:
-        case RowLayout(heap=heap), v.Leaf(type=List()):
-            return s.context.rules.adopted(s, heap, value)
-        case RecordLayout(items=layouts), v.Record(items=items) if len(layouts) == len(items):
-            return replace(value, items=tuple(in_memory(s, x, k) for x, k in zip(items, layouts, strict=True)))
-        case _:
-            return value
-
-
 def _words(heap: Heap, key: str) -> tuple[str, str]:
     """What has different types, and what to do."""
     if heap.is_record:
@@ -519,23 +565,6 @@ def _words(heap: Heap, key: str) -> tuple[str, str]:
         because = f"{heap.no_record}: " if heap.no_record else ""
         return f"{because}the keys or the values of dicts in one place have", "give all keys one type, and all values"
     return f"the field {key!r} of {heap.name} has", "give the field one type"
-
-
-def _as_column(layout: Layout) -> Layout:
-    """The layout of a value as that of a column, of which other rows hold other numbers."""
-    match layout:
-        case RecordLayout(items=items):
-            return replace(layout, items=tuple(map(_as_column, items)))
-        case OptionalLayout(value=inner):
-            return replace(layout, value=_as_column(inner))
-        case SharedLayout(operand=operand) if isinstance(operand.type, Array) and operand.type.is_scalar:
-            return LeafLayout(operand.type)
-        case HeldLayout(value=held) if isinstance(found := static_type(held.value), Array) and found.is_scalar:
-            return LeafLayout(found)
-        case LeafLayout(type=type):
-            return LeafLayout(type)
-        case _:
-            return layout
 
 
 def positions(s: LoweringState, row: v.MemoryRow) -> frozenset[int]:
@@ -610,6 +639,7 @@ def field(s: LoweringState, row: v.MemoryRow, name: str) -> v.Abstract | None:
         if key == name:
             read = columns[at - 1 : at - 1 + len(types)]
             found = rebuild(layout, iter([_read(s, c, row, t) for c, t in zip(read, types, strict=True)]))
+            found = out_of_memory(s, found)
             s.context.identities.stored(found)
             return found
         at += len(types)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
+from autobatch.frontend.library.texts import text
 from autobatch.frontend.lowering.attributes import is_none
 from autobatch.frontend.lowering.carrying import Layouts, Turn, enter_turn, leave, region_of, settle, yields_of
 from autobatch.frontend.lowering.joins import attempt, conditional
@@ -18,7 +20,9 @@ from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.memory.heap import Heap
 from autobatch.frontend.types import values as v
-from autobatch.ir.core import INT, For, Operand
+from autobatch.frontend.types.layouts import LeafLayout
+from autobatch.ir.core import INT, STR, For, Operand
+from autobatch.ir.ops import own
 
 NONE = v.Static(None)
 
@@ -42,10 +46,22 @@ def allocate(s: LoweringState, heap: Heap, value: v.Abstract) -> v.MemoryRow:
 
 
 def adopted(s: LoweringState, heap: Heap, value: v.Leaf) -> v.Abstract:
-    """A list of the examples, or None, as a copy in memory, which does for it where none is changed there."""
+    """A list of the examples, or None, as a copy in memory, which does for it where none is changed there; a string
+    as its code points."""
+    if heap.whole.is_strings:
+        letters = v.Lazy(text(s, "__len__", value), lambda t, i: text(t, "ord", text(t, "__getitem__", value, i)))
+        return allocate(s, heap.whole, letters)
     heap.whole.copies = True
     list_heap.refuse_copies(s, heap)
     return conditional(s, is_none(s, value.operand), lambda t: NONE, lambda t: allocate(t, heap.whole, value))
+
+
+def string_of(s: LoweringState, row: v.MemoryRow) -> v.Leaf:
+    """A string in memory."""
+    heaps.grow(s, row.heap, ("item",), [LeafLayout(INT)])
+    letters = s.context.rules.materialise(s, list_heap.elements(s, replace(row, null=False)))
+    assert isinstance(letters, v.Listing)
+    return v.Leaf(s.apply(own("text", function="of_letters", args=(...,)), letters.lists, STR))
 
 
 def store(s: LoweringState, row: v.MemoryRow, index: v.Abstract, value: v.Abstract) -> None:

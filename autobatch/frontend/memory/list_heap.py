@@ -584,7 +584,7 @@ def element(s: LoweringState, row: v.MemoryRow, index: v.Abstract) -> v.Abstract
         return NONE
     at, columns = place(s, row, index), _memory(s, row.heap).columns
     read = [_read(s, c, at, t) for c, t in zip(columns, leaf_types(layout), strict=True)]
-    found = rebuild(layout, iter(read))
+    found = heaps.out_of_memory(s, rebuild(layout, iter(read)))
     s.context.identities.stored(found)
     return found
 

@@ -199,6 +199,15 @@ def strings_as_letters(module: Module, device: Device, capacity: int, alone: boo
     return replace(module, functions=tuple(functions), constants=constants.all)
 
 
+def keeps_made_strings(module: Module) -> bool:
+    """Does memory hold strings, which no host knows, that are put together from others?"""
+    kept = [i.operands[0] for i in _inside(module) if isinstance(i, Apply) and i.op.name == "word"]
+    if not kept or not any(isinstance(i, Apply) and _is_text(i) for i in _inside(module)):
+        return False
+    named = (x for f in module.functions for x in region_values(f.region) if is_word(x.type))
+    return not _spelt(module, frozenset(named), True).isdisjoint(kept)
+
+
 def _inside(module: Module) -> Iterator[Instruction]:
     return (i for f in module.functions for i in walk(f.region))
 
@@ -478,6 +487,8 @@ class _Speller(Rewriter):
         if self.of_characters(i, given):
             return
         match name:
+            case "of_letters":
+                self.names[self.value(result)] = given[0]
             case "__len__":
                 self.made.append(Apply(i.results, own("length"), (self.text_of(given[0]),), self.span))
             case "__getitem__":
