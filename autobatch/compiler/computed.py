@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +14,7 @@ import numpy as np
 
 from autobatch.ir import segments
 from autobatch.ir.core import INT, Array, List, Ref, Type
-from autobatch.ir.jax_compat import as_jax
+from autobatch.ir.jax_compat import as_jax, by_numpy, taken, xp
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,12 @@ class CutBuffers:
         self.example = jnp.where(self.live, found, 0)
         self.place = jnp.where(self.live, rows - self.offsets[self.example], 0)
 
+    def at(self, example: Any, place: Any) -> CutBuffers:
+        """The same of other buffers, in which what is read stands elsewhere."""
+        made = copy(self)
+        made.example, made.place = example, place
+        return made
+
     def of(self, buffer: Any) -> Any:
         """The rows of one of the buffers."""
         if self.is_known and not isinstance(buffer, jax.core.Tracer) and not _is_key(buffer):
@@ -175,17 +183,14 @@ class Segments:
     def __init__(self, rows: CutBuffers, lengths: Any, table: Any, room: int) -> None:
         width, most = segments.segments(room), segments.elements(room)
         inside = CutBuffers(rows.of(lengths), most, int(lengths.shape[0]) * most)
-        self.offsets = inside.offsets
-        self.example, row = jnp.asarray(rows.example)[inside.example], jnp.asarray(rows.place)[inside.example]
-        segment = segments.segment_of(inside.place)
-        begin = table[self.example, row * width + segment]
-        self._place = begin - 1 + inside.place - segments.start_of(segment)
-        self._live = None if inside.is_known else inside.live
+        firsts = np.array([segments.start_of(k) for k in range(width)])
+        with by_numpy() if inside.is_known else nullcontext():
+            self.example, row = taken(rows.example, inside.example), taken(rows.place, inside.example)
+            segment = xp.searchsorted(firsts, inside.place, side="right") - 1
+            begin = xp.asarray(table)[self.example, row * width + segment]
+            place = begin - 1 + inside.place - taken(firsts, segment)
+        self.offsets, self._cut = inside.offsets, inside.at(self.example, place)
 
     def of(self, column: Any) -> Any:
         """The elements in one of the columns."""
-        found = column[self.example, self._place]
-        if self._live is None:
-            return found
-        live = self._live.reshape(self._live.shape + (1,) * (found.ndim - 1))
-        return jnp.where(live, found, jnp.zeros_like(found))
+        return self._cut.of(column)

@@ -45,7 +45,7 @@ def segment_of(index: Any) -> Any:
 
 def start_of(segment: Any) -> Any:
     """The index of its first element."""
-    return FIRST * (jnp.left_shift(1, segment) - 1)
+    return FIRST * ((1 << segment) - 1)
 
 
 @lru_cache(maxsize=64)
