@@ -155,8 +155,9 @@ class LoweringMemory:
     `asks_numpy`: was an array indexed that is one of NumPy, or could be given as one? `dicts`: the names of shared
     dicts, by identity; `ordered`, `orders_batched`: `state.py`. `heaps`: the classes whose objects have memory
     (`refused`: why), `capacity` of them at most, and `sites`, the expressions whose lists have some; `rows`: are
-    they planned? `letters`: are strings there code points? `adopting`: how many of these adopt objects of the examples? `read` and `written`: functions and
-    loops, by their text, and what they need. See `graphs.py` for `plain`, `printing.py`."""
+    they planned? `letters`: are strings there code points? `adopting`: how many of these adopt objects of the examples?
+    `read` and `written`: functions and loops, by their text, and what they need. See `graphs.py` for
+    `plain`, `printing.py`."""
 
     assumed: dict[Any, Layout] = field(default_factory=dict)
     returned: dict[Any, ReturnedIdentity] = field(default_factory=dict)

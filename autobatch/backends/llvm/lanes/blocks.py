@@ -20,11 +20,11 @@ from autobatch.backends.llvm.lanes.control import RegionWriter
 from autobatch.backends.llvm.lanes.ops import Environment, shape_of
 from autobatch.backends.llvm.lanes.program import Gang, Warp
 from autobatch.backends.llvm.lanes.tensors import (
-    SMALL,
     MemoryTensor,
     Tensor,
     TensorVariable,
     copied,
+    in_registers,
     kept,
     scalar,
     select,
@@ -136,7 +136,7 @@ def run_program(gang: Gang, op: Op, xs: Sequence[Tensor], derivatives: Derivativ
 
 def _is_large(v: Value) -> bool:
     """Does it lie in memory, so that to move it takes time?"""
-    return isinstance(v.type, Array) and math.prod(v.type.shape) > SMALL
+    return isinstance(v.type, Array) and not in_registers(math.prod(v.type.shape))
 
 
 def laid_out(held: Mapping[int, Sequence[Value]]) -> tuple[int, dict[int, list[int]]]:
@@ -222,7 +222,7 @@ class BlockMachine:
         for x in wanted:
             if isinstance(x, Value):
                 found = kept(w, env[x])
-                stays = found.size <= SMALL or (found.origin is not None and found.origin not in changing)
+                stays = in_registers(found.size) or (found.origin is not None and found.origin not in changing)
                 env[x] = found if stays or not made else copied(w, found)
         set_all(w, [self.kept[v] for v in made], [env[v] for v in made])
         self.end(number, block, env)

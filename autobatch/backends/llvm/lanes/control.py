@@ -24,7 +24,6 @@ from autobatch.backends.llvm.lanes.likely import NOTHING, Carried, Likely, carri
 from autobatch.backends.llvm.lanes.ops import Environment, LeafOperations, shape_of
 from autobatch.backends.llvm.lanes.program import is_shared
 from autobatch.backends.llvm.lanes.tensors import (
-    SMALL,
     ChangeInPlace,
     MemoryTensor,
     Tensor,
@@ -32,6 +31,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     apart,
     copied,
     every,
+    in_registers,
     kept,
     registers,
     scalar,
@@ -252,7 +252,7 @@ class RegionWriter(LeafOperations):
             outside = {v for arm in (branch.then, branch.orelse) for v in free_values(arm)}
             for k, v in times.origins.of(branch).items():
                 x = env.get(v)
-                if x is None or x.size <= SMALL or x.memory is None or any(v == o.value for o in own.values()):
+                if x is None or in_registers(x.size) or x.memory is None or any(v == o.value for o in own.values()):
                     continue
                 if times.may_change(x, outside - {v}):
                     own[k] = InPlace(v, TensorVariable(self.w, x.dtype, x.shape, memory=x.memory))
@@ -432,7 +432,7 @@ class RegionWriter(LeafOperations):
     def taken(self, loop: While | For, number: int, x: Tensor, mask: LaneValue | None) -> MemoryTensor | None:
         """The memory of what a loop begins with, where nobody else reads that."""
         times = self.lifetimes
-        if times is None or x.size <= SMALL:
+        if times is None or in_registers(x.size):
             return None
         inside = regions(loop)
         others = [v for k, v in enumerate(loop.init) if k != number] + [v for r in inside for v in free_values(r)]
@@ -524,7 +524,7 @@ class RegionWriter(LeafOperations):
         self, body: Region, args: Sequence[Tensor], env: Environment, mask: LaneValue | None, lasting: bool = False
     ) -> list[Tensor]:
         """What a region yields: as if all of its indices were in range (`likely.py`), and again where one was not."""
-        own = any(x.size > SMALL and not (x.memory is not None and x.memory.shared) for x in args)
+        own = any(not in_registers(x.size) and not (x.memory is not None and x.memory.shared) for x in args)
         reads = None if own or self.w.width == 1 or self.likely is not None else reads_of(body)
         if reads is None:
             return self.region(body, args, dict(env), mask, lasting)
@@ -569,7 +569,7 @@ def joined(
 
 
 def _is_large(v: Value) -> bool:
-    return isinstance(v.type, Array) and math.prod(v.type.shape) > SMALL
+    return isinstance(v.type, Array) and not in_registers(math.prod(v.type.shape))
 
 
 def places(variables: Sequence[TensorVariable]) -> set[str]:
@@ -599,7 +599,7 @@ def counted_turns(w: LaneWriter, loop: For, vectors: bool = True) -> AbstractCon
     in each (`vectors`)."""
     carried = zip(loop.body.args[1:], loop.body.results, strict=True)
     body = (*loop.body.args, *(r for i in walk(loop.body) for r in i.results))
-    plain = vectors and all(isinstance(v.type, Array) and math.prod(v.type.shape) <= SMALL for v in body)
+    plain = vectors and all(isinstance(v.type, Array) and in_registers(math.prod(v.type.shape)) for v in body)
     plain = plain and not any(isinstance(i, For | While) for i in walk(loop.body))
     plain = plain and all(x in _accumulated(loop.body, {before}) for before, x in carried)
     whole = turns(loop)

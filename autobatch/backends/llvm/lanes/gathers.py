@@ -20,7 +20,6 @@ from jax.lax import GatherScatterMode
 from autobatch.backends.llvm.lanes.by_number import BY_NUMBER, convert
 from autobatch.backends.llvm.lanes.reductions import least, most
 from autobatch.backends.llvm.lanes.tensors import (
-    SMALL,
     Element,
     Index,
     Indices,
@@ -33,6 +32,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     every,
     flat,
     fresh,
+    in_registers,
     kept,
     multiply,
     over,
@@ -295,7 +295,7 @@ class _Into:
         self.memory = None
         if x.given is not None and x.memory is not None:
             self.memory = x.memory
-        elif w.width == 1 or x.size > SMALL:
+        elif w.width == 1 or not in_registers(x.size):
             self.memory = fresh(w, x.dtype, x.shape)
             self.memory.fill(x)
         else:

@@ -21,7 +21,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autobatch.backends.llvm.lanes.tensors import SMALL, Tensor
+from autobatch.backends.llvm.lanes.tensors import (
+    Tensor,
+    in_registers,
+)
 from autobatch.ir.core import Apply, Array, For, If, Instruction, Operand, Region, Value, While, regions, walk
 from autobatch.ir.leaf import BlockProgram
 from autobatch.ir.ops import Op
@@ -273,7 +276,7 @@ def _values(xs: Iterable[object]) -> set[Value]:
 
 
 def _count(live: set[Value]) -> int:
-    return sum(n for n in map(_size, live) if n <= SMALL)
+    return sum(n for n in map(_size, live) if in_registers(n))
 
 
 def _size(x: Value) -> int:

@@ -21,7 +21,14 @@ from typing import assert_never
 
 from autobatch.backends.llvm.lanes.gathers import FEW, bounded, gathered, moved, neighbours, place_of, read
 from autobatch.backends.llvm.lanes.ops import Environment
-from autobatch.backends.llvm.lanes.tensors import SMALL, Indices, Tensor, kept, registers, scalar
+from autobatch.backends.llvm.lanes.tensors import (
+    Indices,
+    Tensor,
+    in_registers,
+    kept,
+    registers,
+    scalar,
+)
 from autobatch.backends.llvm.lanes.writer import LaneValue, LaneWriter
 from autobatch.ir.core import (
     Apply,
@@ -91,7 +98,7 @@ def reads_of(region: Region) -> LikelyReads | None:
 def _is_unfit(i: Instruction) -> bool:
     if isinstance(i, While | For) or (isinstance(i, Apply) and (i.op.name in UNFIT or i.op.name.startswith("scatter"))):
         return True
-    return any(math.prod(_shape(r)) > SMALL for r in i.results)
+    return any(not in_registers(math.prod(_shape(r))) for r in i.results)
 
 
 def _bodies(region: Region) -> Iterator[tuple[Instruction, ...]]:
@@ -398,7 +405,7 @@ def _mixed(function: Function) -> list[Value]:
 
 
 def _is_small(x: Operand) -> bool:
-    return isinstance(x.type, Array) and math.prod(x.type.shape) <= SMALL
+    return isinstance(x.type, Array) and in_registers(math.prod(x.type.shape))
 
 
 class _SharedValues:

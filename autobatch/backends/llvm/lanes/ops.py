@@ -21,7 +21,6 @@ from autobatch.backends.llvm.lanes.special import MATRICES, REFUSED, SPECIAL, ra
 from autobatch.backends.llvm.lanes.tensors import (
     KEY,
     MOVES,
-    SMALL,
     Element,
     Index,
     Indices,
@@ -35,6 +34,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     element,
     flat,
     fresh,
+    in_registers,
     kept,
     multiply,
     of_index,
@@ -704,7 +704,7 @@ class LeafOperations:
         held = np.asarray(value, dtype)  # NumPy's floats have 64 bits where the program's have 32
         if held.size and held.tobytes() == held.flat[0].tobytes() * held.size:
             return constant(self.w, held.flat[0].item(), str(held.dtype), held.shape)
-        if held.size <= SMALL:
+        if in_registers(held.size):
             numbers = [element(self.w, x.item(), str(held.dtype)) for x in held.flat]
             return registers(self.w, str(held.dtype), held.shape, numbers)
         return self.constants(held)

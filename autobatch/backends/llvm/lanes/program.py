@@ -29,6 +29,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     every,
     flat,
     fresh,
+    in_registers,
     multiply,
     over,
     registers,
@@ -383,11 +384,11 @@ class GangLoop:
         w, dtype, many = self.w, word(x.dtype), words(x.dtype)
         if not x.varies:
             shared = MemoryTensor(w, base, x.dtype, x.shape, shared=True).final
-            if math.prod(x.shape) > SMALL:
+            if not in_registers(math.prod(x.shape)):
                 return shared
             return registers(w, x.dtype, x.shape, [shared.at(index) for index in every(x.shape)])
         size = math.prod(x.shape) * many
-        if w.width == 1 and math.prod(x.shape) > SMALL:
+        if w.width == 1 and not in_registers(math.prod(x.shape)):
             row = self.f.at(base, self.f.mul(first, size * BYTES[stored(dtype)]))
             return MemoryTensor(w, row, x.dtype, x.shape).final
         inside = self.inside(first)
@@ -397,7 +398,7 @@ class GangLoop:
             assert isinstance(place, int)
             return tuple(self.load(dtype, base, first, size, place * many + k, inside) for k in range(many))
 
-        if math.prod(x.shape) <= SMALL:
+        if in_registers(math.prod(x.shape)):
             return registers(w, x.dtype, x.shape, [element(index) for index in every(x.shape)])
         if math.prod(x.shape) > SMALL * SMALL:
             raise RefusedError("a large array in each lane of a gang")
@@ -436,7 +437,7 @@ class GangLoop:
     def store_rows(self, x: Tensor, base: str, first: str, inside: LaneValue | None) -> None:
         w, many = self.w, words(x.dtype)
         size = x.size * many
-        if w.width == 1 and x.size > SMALL:
+        if w.width == 1 and not in_registers(x.size):
             row = self.f.at(base, self.f.mul(first, size * BYTES[stored(word(x.dtype))]))
             MemoryTensor(w, row, x.dtype, x.shape).fill(x)
             return
@@ -532,13 +533,13 @@ class GangLoop:
 
 def is_large(type: Type) -> bool:
     _, shape = shape_of(type)
-    return math.prod(shape) > SMALL
+    return not in_registers(math.prod(shape))
 
 
 def types_of(w: LaneWriter, type: Type, shared: bool) -> list[str]:
     """LLVM's types of what stands for a value of a type."""
     dtype, shape = shape_of(type)
-    if math.prod(shape) > SMALL:
+    if not in_registers(math.prod(shape)):
         return ["ptr"]
     one = w.type_of(word(dtype), shared)
     if dtype == "bool" and not shared and w.width > 1:
@@ -549,7 +550,7 @@ def types_of(w: LaneWriter, type: Type, shared: bool) -> list[str]:
 def handed(w: LaneWriter, x: Tensor, type: Type, shared: bool) -> list[str]:
     """A value as arguments, with their types."""
     _, shape = shape_of(type)
-    if math.prod(shape) > SMALL:
+    if not in_registers(math.prod(shape)):
         memory = x.memory
         if memory is None or memory.shared:
             memory = fresh(w, x.dtype, x.shape)
@@ -572,7 +573,7 @@ def _text(w: LaneWriter, x: LaneValue, shared: bool) -> str:
 def received(w: LaneWriter, texts: list[str], type: Type, shared: bool) -> Tensor:
     """What was handed on."""
     dtype, shape = shape_of(type)
-    if math.prod(shape) > SMALL:
+    if not in_registers(math.prod(shape)):
         return MemoryTensor(w, texts[0], dtype, shape).final
 
     def number(text: str) -> LaneValue:
@@ -644,7 +645,7 @@ def is_shared(x: Tensor) -> bool:
     """Do all lanes share an array?"""
     if x.memory is not None:
         return x.memory.shared
-    return x.size <= SMALL and all(number.shared for index in every(x.shape) for number in x.at(index))
+    return in_registers(x.size) and all(number.shared for index in every(x.shape) for number in x.at(index))
 
 
 def laid_out(w: LaneWriter, x: Tensor, shared: bool) -> str:

@@ -21,6 +21,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     constant,
     every,
     fresh,
+    in_registers,
     kept,
     multiply,
     of_index,
@@ -68,7 +69,7 @@ def total_of_floats(w: LaneWriter, kind: str, dtype: str, shape: Sequence[int], 
     neutral = 0.0 if kind == "sum" else 1.0
     if math.prod(shape) == 0:
         return w.constant(neutral, dtype)
-    if math.prod(shape) <= SMALL:
+    if in_registers(math.prod(shape)):
         found = _few(w, combine, list(every(shape)), at)
         return w.sum(found, w.constant(0.0, dtype)) if kind == "sum" else found  # of negative zeros alone it is 0.0
     axis = max(range(len(shape)), key=lambda k: (shape[k], k))
@@ -249,7 +250,7 @@ def total(w: LaneWriter, kind: str, dtype: str, shape: Sequence[int], at: Callab
     combine, neutral = KINDS[kind]
     if kind in ("sum", "prod") and dtype.startswith("float"):
         return total_of_floats(w, kind, dtype, shape, at)
-    if math.prod(shape) <= SMALL:
+    if in_registers(math.prod(shape)):
         found: LaneValue | None = None
         for index in every(shape):
             found = at(index) if found is None else combine(w, found, at(index))
@@ -265,7 +266,7 @@ def reduction(kind: str) -> Callable[..., list[Tensor]]:
     def rule(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
         (x,), axes, (dtype, shape) = xs, op["axes"], results[0]
         again = math.prod(shape) > 1 or kind in ("max", "min")  # LLVM knows a maximum of numbers in memory as such
-        if axes and x.size > SMALL and again and not x.held:
+        if axes and not in_registers(x.size) and again and not x.held:
             x = kept(w, x)
 
         def at(index: Indices) -> Element:
@@ -455,7 +456,7 @@ def product(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> lis
 
     if (found := by_blas(w, a, b, op["dimension_numbers"], dtype, shape)) is not None:
         return [found]
-    if dtype.startswith("float") and shape and math.prod(sizes) > SMALL and shape[-1] > 1:
+    if dtype.startswith("float") and shape and not in_registers(math.prod(sizes)) and shape[-1] > 1:
         return [_side_by_side(w, dtype, shape, sizes, factors)]
 
     def at(index: Indices) -> Element:
@@ -698,7 +699,7 @@ def sorted_together(w: LaneWriter, xs: Sequence[Tensor], axis: int, less: Less) 
         raise RefusedError(f"an order of more than {LONGEST:,} numbers")
     dtypes = [*(x.dtype for x in xs), "int32"]
     places = Tensor("int32", shape, lambda index: (of_index(w, index[axis], "int32"),))
-    if math.prod(shape) <= SMALL:
+    if in_registers(math.prod(shape)):
         return _in_registers(w, [*xs, places], axis, less)
     memory = [fresh(w, dtype, shape) for dtype in dtypes]
     for m, x in zip(memory, [*xs, places], strict=True):

@@ -19,11 +19,11 @@ from autobatch.backends.llvm.lanes.control import RegionWriter
 from autobatch.backends.llvm.lanes.ops import Environment, shape_of
 from autobatch.backends.llvm.lanes.program import CodeOperand, Gang, GangLoop
 from autobatch.backends.llvm.lanes.tensors import (
-    SMALL,
     Tensor,
     TensorVariable,
     constant,
     every,
+    in_registers,
     kept,
     registers,
     select,
@@ -136,7 +136,7 @@ def _split(whole: Region, shared: Collection[Value], asked: bool | None) -> Loop
     if not asked and len(beside) > LARGEST:
         return f"{len(beside)} operations stand beside the loop, and would run for each row that is taken"
     held = (*region.args, *(r for i in front for r in i.results), *loop.body.args)
-    if any(isinstance(x.type, Array) and math.prod(x.type.shape) > SMALL for x in held):
+    if any(isinstance(x.type, Array) and not in_registers(math.prod(x.type.shape)) for x in held):
         return "each row has large arrays"
     return LoopSplit(region, loop, front, behind)
 

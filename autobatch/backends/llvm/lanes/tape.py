@@ -18,7 +18,6 @@ from autobatch.backends.llvm.lanes.likely import Carried
 from autobatch.backends.llvm.lanes.ops import shape_of
 from autobatch.backends.llvm.lanes.program import Gang
 from autobatch.backends.llvm.lanes.tensors import (
-    SMALL,
     Element,
     Indices,
     MemoryTensor,
@@ -27,6 +26,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     copied,
     flat,
     fresh,
+    in_registers,
     kept,
     over,
     words,
@@ -180,7 +180,7 @@ def _values(xs: Iterable[object]) -> set[Value]:
 def versions_of(loop: While | For, k: int) -> Versions | None:
     """Of an array that a loop carries, where it changes it here and there and does nothing else with it."""
     type = args_of(loop)[k].type
-    if not isinstance(type, Array) or math.prod(type.shape) <= SMALL or words(shape_of(type)[0]) != 1:
+    if not isinstance(type, Array) or in_registers(math.prod(type.shape)) or words(shape_of(type)[0]) != 1:
         return None
     found = Versions()
     return found if found.in_loop(loop, k) and found.writes else None

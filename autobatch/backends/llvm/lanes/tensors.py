@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
@@ -23,7 +24,33 @@ from autobatch.common.record import record
 from autobatch.ir.ops import Op
 
 SMALL = 16
-"""So many numbers at most are kept in registers."""
+"""So many numbers of an array are kept in registers at most, and each operation on them is written out."""
+
+LEAST = 4
+"""So many are in any case; others lie in memory where a program has many operations on them."""
+
+
+class _Registers(threading.local):
+    most = SMALL
+
+
+_registers = _Registers()
+
+
+@contextmanager
+def registers_of(most: int) -> Iterator[None]:
+    """Inside, so many numbers of an array at most are kept in registers."""
+    before, _registers.most = _registers.most, most
+    try:
+        yield
+    finally:
+        _registers.most = before
+
+
+def in_registers(count: int) -> bool:
+    """Are so many numbers kept in registers?"""
+    return count <= _registers.most
+
 
 Index = int | str
 Indices = tuple[Index, ...]
@@ -140,7 +167,7 @@ def over(
 ) -> None:
     """Loops over all indices; few of them one after another. `vectors`: LLVM may make vectors along the last axis. (Of
     a loop that has others inside it cannot, and would say so to whoever reads the process's standard error.)"""
-    if math.prod(shape) <= SMALL:
+    if in_registers(math.prod(shape)):
         for index in every(shape):
             do(index)
         return
@@ -155,7 +182,7 @@ def over(
 
 def one_by_one(w: LaneWriter, count: int, do: Callable[[Index], None]) -> None:
     """A loop whose turns read what those before have written."""
-    if count <= SMALL:
+    if in_registers(count):
         for k in range(count):
             do(k)
         return
@@ -268,7 +295,7 @@ class MemoryTensor:
     def fill(self, x: Tensor) -> None:
         """Write all of an array, which is not in this memory, or is at the same place."""
         count, f = math.prod(self.shape), self.w.f
-        if count <= SMALL or self.threads > 1 or not (x.zero or self._like(x.memory)):
+        if in_registers(count) or self.threads > 1 or not (x.zero or self._like(x.memory)):
             over(self.w, self.shape, lambda index: self.write(index, x.at(index)), parallel=True)
             return
         size = count * words(self.dtype) * BYTES[stored(word(self.dtype))] * self.w.width
@@ -295,7 +322,7 @@ def kept(w: LaneWriter, x: Tensor) -> Tensor:
     """The same array, to be read as often as one likes."""
     if x.held:
         return x
-    if x.size <= SMALL:
+    if in_registers(x.size):
         return registers(w, x.dtype, x.shape, [x.at(index) for index in every(x.shape)])
     return copied(w, x)
 
@@ -304,7 +331,7 @@ def copied(w: LaneWriter, x: Tensor) -> Tensor:
     """The same numbers in memory of their own, or in registers."""
     if x.fixed and x.held:
         return x
-    if x.size <= SMALL:
+    if in_registers(x.size):
         return registers(w, x.dtype, x.shape, [x.at(index) for index in every(x.shape)])
     memory = fresh(w, x.dtype, x.shape)
     memory.fill(x)
@@ -337,7 +364,7 @@ class TensorVariable:
         self.w, self.dtype, self.shape, self.shared = w, dtype, shape, shared
         self.left: TensorVariable | None = None
         size = math.prod(shape)
-        self.memory = memory or (fresh(w, dtype, shape) if size > SMALL else None)
+        self.memory = memory or (fresh(w, dtype, shape) if not in_registers(size) else None)
         self.slots = (
             [[w.slot(word(dtype), shared) for _ in range(words(dtype))] for _ in range(size)] if not self.memory else []
         )
@@ -387,7 +414,7 @@ def set_all(w: LaneWriter, variables: Sequence[TensorVariable], xs: Sequence[Ten
     changing = [v.memory for v in variables if v.memory is not None]
 
     def safe(x: Tensor) -> Tensor:
-        if x.size > SMALL and x.origin is not None and x.origin not in changing:
+        if not in_registers(x.size) and x.origin is not None and x.origin not in changing:
             return x
         return copied(w, x)
 
@@ -496,7 +523,7 @@ def _written(
 def concatenate(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
     axis, (dtype, shape) = op["dimension"], results[0]
     ends = list(accumulate(x.shape[axis] for x in xs))
-    if len(xs) > FEW and math.prod(shape) > SMALL:
+    if len(xs) > FEW and not in_registers(math.prod(shape)):
         begin = [tuple(n if k == axis else 0 for k in range(len(shape))) for n in (0, *ends[:-1])]
         return [_written(w, xs, dtype, shape, begin)]
 
@@ -537,7 +564,7 @@ def stack(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[
     """Arrays side by side along a new axis."""
     axis, (dtype, shape) = op["axis"], results[0]
     axis = axis % len(shape)
-    if len(xs) > FEW and math.prod(shape) > SMALL:
+    if len(xs) > FEW and not in_registers(math.prod(shape)):
         thin = [_moved(x, (*shape[:axis], 1, *shape[axis + 1 :]), lambda i: (*i[:axis], *i[axis + 1 :])) for x in xs]
         begin = [tuple(n if k == axis else 0 for k in range(len(shape))) for n in range(len(xs))]
         return [_written(w, thin, dtype, shape, begin)]

@@ -23,7 +23,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from autobatch.backends.llvm.lanes.likely import Carried, carried_alike, shared_inside
-from autobatch.backends.llvm.lanes.tensors import SMALL, Tensor, TensorVariable, scalar, select, set_all, zeros
+from autobatch.backends.llvm.lanes.tensors import (
+    Tensor,
+    TensorVariable,
+    in_registers,
+    scalar,
+    select,
+    set_all,
+    zeros,
+)
 from autobatch.backends.llvm.lanes.writer import BYTES, ELEMENTS, FLOATS, LaneValue, LaneWriter, StackSlot
 from autobatch.ir.core import Apply, Array, If, Instruction, Literal, Operand, Region, Value, While, walk
 
@@ -120,7 +128,7 @@ def reads_alike(loop: While, shared: Sequence[Value], carried: Carried) -> int:
 def _walk_of(loop: While, shared: Sequence[Value], carried: Carried) -> LaneWalk | None:
     """Only a loop of small values can be left and begun again at will."""
     args = loop.body.args
-    if any(not isinstance(a.type, Array) or math.prod(a.type.shape) > SMALL for a in args):
+    if any(not isinstance(a.type, Array) or not in_registers(math.prod(a.type.shape)) for a in args):
         return None
     alone, best = carried.inside, (FEWEST - 1, -1)
     for k, a in enumerate(args):
@@ -145,7 +153,7 @@ def _is_read(i: Instruction, shared: Sequence[Value]) -> bool:
 
 
 def _is_large(x: Operand) -> bool:
-    return isinstance(x.type, Array) and math.prod(x.type.shape) > SMALL
+    return isinstance(x.type, Array) and not in_registers(math.prod(x.type.shape))
 
 
 def _read_at(i: Instruction, known: frozenset[Value]) -> bool:

@@ -37,7 +37,7 @@ from autobatch.backends.llvm.lanes.recursion import run_recursion
 from autobatch.backends.llvm.lanes.refill import LoopSplit, asked_in, refilled, walks
 from autobatch.backends.llvm.lanes.reverse import Told, inner_gradient, pulled_back
 from autobatch.backends.llvm.lanes.tape import versions_of
-from autobatch.backends.llvm.lanes.tensors import SMALL, Tensor, kept
+from autobatch.backends.llvm.lanes.tensors import SMALL, Tensor, in_registers, kept, registers_of
 from autobatch.backends.llvm.lanes.together import FUNCTION, READS
 from autobatch.backends.llvm.lanes.writer import FLOATS, STACK, LaneValue, LaneWriter
 from autobatch.backends.llvm.machine_code import RefusedError, UnavailableError
@@ -171,7 +171,7 @@ class _GangCost:
             inside = {*given, *uniform_values(program.structured, given)}
             for f in program.structured:
                 self.region(f.region, inside, often.times(TURNS, parts=True))
-        elif op.name in (*READS, *CHANGING) and _size(xs[0].type) > SMALL:
+        elif op.name in (*READS, *CHANGING) and not in_registers(_size(xs[0].type)):
             self.memory(i, known, often)
         elif not all(_is_shared(x, known) for x in xs):
             self.numbers(i, often)
@@ -277,7 +277,7 @@ def write(whole: WholeRegion, sites: bool) -> WholeCode:
     """The code of a region. `sites`: its last result says what an example has failed with. UnsupportedError where there
     is none, or no processor for it."""
     try:
-        with stage("LLVM: write IR"):
+        with stage("LLVM: write IR"), registers_of(whole.registers):
             return _write(whole, sites)
     except UnavailableError as error:
         raise unavailable(error) from error
@@ -444,7 +444,8 @@ def notice(w: LaneWriter, failed: str, results: Sequence[Tensor], mask: LaneValu
 def write_gradient(whole: WholeRegion, sites: bool, output: int, wrt: Sequence[int]) -> WholeCode:
     """The code of a derivative. UnsupportedError where there is none."""
     try:
-        return _written(whole, sites, output, wrt)
+        with registers_of(whole.registers):
+            return _written(whole, sites, output, wrt)
     except RefusedError as error:
         raise refusal(error, whole.region) from error
 

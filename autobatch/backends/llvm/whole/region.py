@@ -18,7 +18,7 @@ from typing import Any
 
 from autobatch.backends.interface import WholeFunction, Work
 from autobatch.backends.llvm.lanes.control import parts
-from autobatch.backends.llvm.lanes.tensors import SMALL
+from autobatch.backends.llvm.lanes.tensors import LEAST, SMALL
 from autobatch.backends.llvm.lanes.writer import FLOATS
 from autobatch.data.schema import ColumnInput, WordInput
 from autobatch.errors import UnsupportedError
@@ -51,6 +51,9 @@ from autobatch.source import Span
 
 CURE = "use backend='xla', which computes rows of structure and products of matrices"
 
+WRITTEN_OUT = 150
+"""Numbers of arrays that operations give up to which these are kept in registers."""
+
 WIDEST = 1 << 15
 """Numbers that an array of one example may have: a stack of some hundred vectors; what is larger is XLA's."""
 
@@ -80,10 +83,19 @@ class WholeRegion:
         return forward(self.region)
 
     @cached_property
+    def registers(self) -> int:
+        """How many numbers of an array its code keeps in registers: few where it has many operations on such, which
+        are written out for each number. (LLVM takes more than twice the time for twice the code.)"""
+        made = (r.type for region in all_regions(self.region) for i in region.body for r in i.results)
+        sizes = (math.prod(t.shape) for t in made if isinstance(t, Array))
+        return SMALL if sum(n for n in sizes if LEAST < n <= SMALL) <= WRITTEN_OUT else LEAST
+
+    @cached_property
     def has_arrays(self) -> bool:
         """Is there a value of so many numbers that they lie in memory?"""
         made = (r for i in walk(self.forward) for r in i.results)
-        return any(isinstance(v.type, Array) and math.prod(v.type.shape) > SMALL for v in (*self.region.args, *made))
+        sizes = (math.prod(v.type.shape) for v in (*self.region.args, *made) if isinstance(v.type, Array))
+        return any(n > self.registers for n in sizes)
 
     @property
     def walks_examples(self) -> bool:
