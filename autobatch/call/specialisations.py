@@ -24,7 +24,16 @@ from autobatch.call.warm import Matcher, pattern_of
 from autobatch.common.cache import Bounded, CacheInfo, Key, differences, logger
 from autobatch.common.runtime import collecting_later
 from autobatch.common.stages import Timings, compiling
-from autobatch.compiler.choice import ALIKE, WHOLE, DeclinedError, Use, declines, is_use
+from autobatch.compiler.choice import (
+    ALIKE,
+    WHOLE,
+    CostsMoreError,
+    DeclinedError,
+    Use,
+    compiles_functions,
+    declines,
+    is_use,
+)
 from autobatch.compiler.pipeline import compile as compile_program
 from autobatch.data.pack import Snapshot
 from autobatch.errors import PlanError, SourceError, warn_of_xla
@@ -221,22 +230,31 @@ class Specialisations:
     def _chosen(
         self, way: Way, request: Requests, compiler: _Compiler, bound: BoundArguments
     ) -> tuple[Request, SpecialisedProgram]:
-        """Machine code for the whole function, where there is any and it pays; else the program of XLA."""
+        """Machine code for the whole function, where there is any and it pays, or XLA has no form for it; else the
+        program of XLA."""
         other, why = self._of_another_use(way, request)
         if other is not None and not why:
             asked = request(way, self._static_in(way))
             self._keep(asked, other)
             return asked, other
         slow: SourceError | None = None
+        compiles = bool(why)
         if not why:
             try:
                 return self._made(way, request, compiler, bound)
             except (DeclinedError, SourceError) as error:
-                why = str(error).splitlines()[0]
+                why, compiles = str(error).splitlines()[0], isinstance(error, CostsMoreError)
                 slow = error if isinstance(error, SourceError) else None
         by_xla = ("xla", way[1])
         logger.info("%s runs by xla: %s", self.name, why)
-        asked, program = self._found(by_xla, request, compiler, bound)
+        try:
+            asked, program = self._found(by_xla, request, compiler, bound)
+        except SourceError:
+            if not compiles:
+                raise
+            asked, program = self._found((compiles_functions(way[0]).name, way[1]), request, compiler, bound)
+            self._keep(request(way, self._static_in(way)), program)
+            return asked, program
         if slow is not None and program.compiled.may_run_long and way[0] != Use.ON_GPU:
             warn_of_xla(self.name, slow)
         self._declined.put(program.key, why)

@@ -100,6 +100,10 @@ class DeclinedError(Exception):
     """This function runs by XLA: why."""
 
 
+class CostsMoreError(DeclinedError):
+    """It runs by XLA because that is faster, where XLA has a form for it."""
+
+
 @dataclass(frozen=True)
 class CallFacts:
     """What decides, of a call. `runs`: nothing but to run it, or a derivative for which machine code is asked.
@@ -166,6 +170,6 @@ def in_words(use: Use, work: Work) -> str:
 
 
 def require(backend: str, whole: WholeRegion) -> None:
-    """DeclinedError where nobody asked for the back end of whole functions, and it costs more."""
+    """CostsMoreError where nobody asked for the back end of whole functions, and it costs more."""
     if is_use(backend) and (why := declines(Use(backend), work_of(whole))):
-        raise DeclinedError(why)
+        raise CostsMoreError(why)

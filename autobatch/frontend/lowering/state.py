@@ -129,7 +129,7 @@ class Rules:
     parts: Callable[[LoweringState, v.Leaf], v.Record | None]
     made_by: Callable[[LoweringState, v.Abstract, object], v.Abstract]
     initialised: Callable[[LoweringState, v.Record, Sequence[v.Abstract]], v.Abstract]
-    adopted: Callable[[LoweringState, Heap, v.Leaf], v.Abstract]
+    adopted: Callable[[LoweringState, Heap, v.Leaf | v.Static], v.Abstract]
     string_of: Callable[[LoweringState, v.MemoryRow], v.Leaf]
     tell_apart: Callable[[LoweringState, Heap], None]
     brought_in: Callable[[LoweringState, v.Abstract], v.Abstract]

@@ -134,7 +134,7 @@ def _strings(s: LoweringState) -> Heap:
 def in_memory(s: LoweringState, value: v.Abstract, layout: Layout) -> v.Abstract:
     """A value to be stored as one of a layout that `grow` has found."""
     match layout, value:
-        case RowLayout(heap=heap), v.Leaf(type=List() | Tag()):
+        case RowLayout(heap=heap), v.Leaf(type=List() | Tag()) | v.Static(value=str()):
             return s.context.rules.adopted(s, heap, value)
         case RowLayout(heap=heap), v.Optional(value=v.Leaf(type=Tag()) as text, missing=missing):
             return conditional(s, missing, lambda t: v.Static(None), lambda t: t.context.rules.adopted(t, heap, text))
@@ -496,7 +496,7 @@ def grow(s: LoweringState, heap: Heap, keys: tuple[Any, ...], items: list[Layout
     joined = dict(known)
     for key, layout in wanted.items():
         try:
-            joined[key] = unify(*_in_one_memory(known[key], layout)) if key in known else layout
+            joined[key] = _as_column(s, unify(*_in_one_memory(known[key], layout))) if key in known else layout
         except LayoutConflict as conflict:
             what, cure = _words(heap, key)
             raise type_conflict(conflict, f"{what} different types: {conflict}", s.span, cure) from None
@@ -542,12 +542,25 @@ def _check_depth(s: LoweringState, heap: Heap, before: RecordLayout, now: Record
 
 
 def _in_one_memory(a: Layout, b: Layout) -> tuple[Layout, Layout]:
-    """Two layouts of what is stored in one place, lists of the examples as they are stored beside lists in memory."""
+    """Two layouts of what is stored in one place, lists of the examples as they are stored beside lists in memory, and
+    constant strings beside others."""
+    if isinstance(b, RowLayout) and not isinstance(a, RowLayout):
+        b, a = _in_one_memory(b, a)
+        return a, b
     match a, b:
         case RowLayout(heap=heap), LeafLayout(type=List(store=str())) if heap.whole.is_list:
             return a, a
-        case LeafLayout(type=List(store=str())), RowLayout(heap=heap) if heap.whole.is_list:
-            return b, b
+        case RowLayout(heap=heap), HeldLayout(value=held) if heap.is_strings and isinstance(held.value, str):
+            return a, a
+        case OptionalLayout(value=x), OptionalLayout(value=y):
+            x, y = _in_one_memory(x, y)
+            return replace(a, value=x), replace(b, value=y)
+        case OptionalLayout(value=x), _:
+            x, b = _in_one_memory(x, b)
+            return replace(a, value=x), b
+        case _, OptionalLayout(value=y):
+            a, y = _in_one_memory(a, y)
+            return a, replace(b, value=y)
         case RecordLayout(items=x), RecordLayout(items=y) if a.keys == b.keys:
             pairs = [_in_one_memory(p, q) for p, q in zip(x, y, strict=True)]
             return replace(a, items=tuple(p for p, _ in pairs)), replace(b, items=tuple(q for _, q in pairs))

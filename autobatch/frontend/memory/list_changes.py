@@ -45,12 +45,13 @@ def allocate(s: LoweringState, heap: Heap, value: v.Abstract) -> v.MemoryRow:
     return row
 
 
-def adopted(s: LoweringState, heap: Heap, value: v.Leaf) -> v.Abstract:
+def adopted(s: LoweringState, heap: Heap, value: v.Leaf | v.Static) -> v.Abstract:
     """A list of the examples, or None, as a copy in memory, which does for it where none is changed there; a string
     as its code points."""
     if heap.whole.is_strings:
         letters = v.Lazy(text(s, "__len__", value), lambda t, i: text(t, "ord", text(t, "__getitem__", value, i)))
         return allocate(s, heap.whole, letters)
+    assert isinstance(value, v.Leaf)
     heap.whole.copies = True
     list_heap.refuse_copies(s, heap)
     return conditional(s, is_none(s, value.operand), lambda t: NONE, lambda t: allocate(t, heap.whole, value))
