@@ -3,7 +3,7 @@
 Of Zhang and Yang ("Chinese NER Using Lattice LSTM", ACL 2018): each word of the lexicon that is found in the sentence
 has a memory of its own, made from the state behind its first character, which enters the memory of its last character;
 how much of each, gates decide that are normalised together. Which words are where, the sentence and the lexicon decide
-alone: dicts are filled, so the structure is traced.
+alone: dicts are filled with places and pieces of the sentence.
 
     python -m examples.language.lattice [SENTENCES]
 """
