@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from autobatch.testing.programs import Program
 
-HEADER = "from tests.memory.built import Add, Mul, N, Num\n\n\n"
+HEADER = "from tests.memory.branching import T, total\nfrom tests.memory.built import Add, Mul, N, Num\n\n\n"
 FLOATS = ("t.x", "t.x * p[0]", "p[1]", "t.x + 0.5", "t.x * t.x - p[0]", "d * 0.25")
 TESTS = ("t.x > 0.0", "t.left is None", "t.left is not None and t.left.x > p[1]", "d > 1", "t.right is None")
 CHILDREN = ("t.left", "t.right", "None", "go(t.left, d + 1)", "go(t.right, d + 1)", "t", "N(p[0], t.right)")
@@ -21,6 +21,20 @@ FOLDS = (
     "r, t = 0.0, {x}\nwhile t is not None:\n    r = r * 0.5 + t.x\n    t = t.left if t.x > 0.1 else t.right\nreturn r",
     "return {x}",
 )
+LISTS = (
+    "[go(k) for k in t.kids]",
+    "t.kids",
+    "t.kids[1:]",
+    "[T(p[0], [])] + t.kids",
+    "t.kids + [T(t.x, [])]",
+    "[k for k in t.kids if k.x > p[1]]",
+    "[k if k.x > 0.2 else go(k) for k in t.kids]",
+    "sorted([go(k) for k in t.kids], key=lambda k: k.x)",
+    "[t, T(p[1], t.kids)][: len(t.kids)]",
+    "made",
+)
+BRANCHES = ("len(t.kids) > 1", "t.x > 0.3", "not t.kids", "t.kids and t.kids[0].x > 0.0")
+KEPT = ("t", "T(t.x * p[0], t.kids)", "T(p[0], [])", "t.kids[-1] if t.kids else t")
 EXPRESSIONS = ("e", "Num(p[0])", "e.l", "e.r", "go(e.l)", "go(e.r)", "Mul(go(e.l), e.r)", "Add(e.l, Num(1.0))")
 
 
@@ -60,8 +74,15 @@ class BuiltWriter:
         lines += ["        case _:", "            return value(e.l) * value(e.r) * 0.5"]
         return [*lines, self.pick(["return value(go(t))", "return value(go(t)) + value(t)", "return go(t)"])]
 
+    def branching(self) -> list[str]:
+        """A recursion over trees with lists of nodes, in which lists of the examples stand beside others."""
+        lines = ["def go(t):", f"    if {self.pick(BRANCHES)}:", f"        return {self.pick(KEPT)}", "    made = []"]
+        lines += ["    for k in t.kids:", f"        made.append({self.pick(['go(k)', 'k', 'T(k.x * p[1], k.kids)'])})"]
+        lines += [f"    return T(t.x + p[0], {self.pick(LISTS)})"]
+        return [*lines, self.pick(["return total(go(t))", "return go(t)", "return total(go(go(t)))"])]
+
     def program(self) -> Program:
-        kind = self.draw(st.sampled_from(["tree", "tree", "loop", "expression"]))
+        kind = self.draw(st.sampled_from(["tree", "loop", "expression", "branching"]))
         lines = getattr(self, kind)()
         text = "\n".join("    " + line for line in lines)
         return Program(f"{HEADER}def main(p, t):\n{text}\n", (kind,))

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 
 import autobatch as ab
 from autobatch.errors import UnsupportedError
-from tests.memory import built, drawn_built
+from tests.memory import branching, built, drawn_built
 
 pytestmark = pytest.mark.usefixtures("checked_memory")
 P = jnp.asarray([0.7, -0.4], jnp.float32)
@@ -24,6 +24,9 @@ def same(a, b):
         assert type(a).__name__ == type(b).__name__
         for f in fields(b):
             same(getattr(a, f.name), getattr(b, f.name))
+    elif isinstance(b, list):
+        for x, y in zip(a, b, strict=True):
+            same(x, y)
     elif isinstance(b, dict):
         assert list(a) == list(b)
         for key in b:
@@ -57,7 +60,8 @@ def check(main, data, backends=("llvm", "auto")):
 )
 @given(program=drawn_built.programs())
 def test_random_programs(program):
-    data = built.EXPRESSIONS if "expression" in program.constructs else built.TREES
+    (kind,) = program.constructs
+    data = {"expression": built.EXPRESSIONS, "branching": branching.TREES}.get(kind, built.TREES)
     try:
         wanted = [program.function(P, t) for t in data]
     except (AttributeError, RecursionError):
@@ -66,14 +70,14 @@ def test_random_programs(program):
     check(program.function, data)
 
 
-@pytest.mark.parametrize(("function", "data"), built.NUMBERS)
+@pytest.mark.parametrize(("function", "data"), built.NUMBERS + branching.NUMBERS)
 def test_numbers(function, data):
     check(function, data)
     f = ab.batched(function, in_axes=(None, 0))
     assert f.explain(P, data).data["backend"]["taken"] == "llvm"
 
 
-@pytest.mark.parametrize(("function", "data"), built.OBJECTS)
+@pytest.mark.parametrize(("function", "data"), built.OBJECTS + branching.OBJECTS)
 def test_results(function, data):
     f = ab.batched(function)
     all_same(f(data), [function(t) for t in data])
@@ -103,6 +107,16 @@ def test_more_objects_than_there_is_room_for():
     for k in range(90):
         chain = built.N(float(k % 5) - 2.0, chain, None)
     check(built.insert, [chain, *built.TREES], ["llvm"])
+
+
+def test_a_list_that_may_be_of_the_examples_is_not_changed():
+    def f(p, t):
+        a = t if t.x > 0 else branching.T(p[0], [])
+        a.kids.append(branching.T(p[1], []))
+        return a.x + len(a.kids)
+
+    with ab.options(trace=False), pytest.raises(UnsupportedError, match="a list of the examples may stand where lists"):
+        ab.batched(f, in_axes=(None, 0), backend="llvm")(P, branching.TREES)
 
 
 def test_an_object_that_may_be_of_the_examples_is_not_changed():

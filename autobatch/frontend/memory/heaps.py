@@ -119,6 +119,8 @@ def _as_column(s: LoweringState, layout: Layout) -> Layout:
             return LeafLayout(found)
         case LeafLayout(type=type):
             return RowLayout(_strings(s)) if type == STR and s.context.memory.letters else LeafLayout(type)
+        case RowLayout():
+            return replace(layout, own=False)
         case _:
             return layout
 
@@ -410,7 +412,12 @@ def give_memory(context: Context, error: NeedsMemory) -> None:
     for site, cls in sites.items():
         memory.sites[site] = add_heap(memory.heaps, site, cls)
     memory.refused = memory.refused or error
-    for known in (memory.assumed, memory.made, memory.grown, memory.settled):
+    _forget_layouts(memory)
+
+
+def _forget_layouts(memory: LoweringMemory) -> None:
+    """Let the layouts of results and variables be found anew, in which others stand for some objects now."""
+    for known in (memory.assumed, memory.made, memory.grown, memory.settled, memory.listed):
         known.clear()
 
 
@@ -422,6 +429,7 @@ def note_adopting(memory: LoweringMemory) -> None:
     adopting = sum(h.adopts for h in memory.heaps.values())
     if adopting > memory.adopting:
         memory.adopting = adopting
+        _forget_layouts(memory)
         for heap in memory.heaps.values():
             heap.forget()
 
@@ -499,7 +507,10 @@ def grow(s: LoweringState, heap: Heap, keys: tuple[Any, ...], items: list[Layout
             joined[key] = _as_column(s, unify(*_in_one_memory(known[key], layout))) if key in known else layout
         except LayoutConflict as conflict:
             what, cure = _words(heap, key)
-            raise type_conflict(conflict, f"{what} different types: {conflict}", s.span, cure) from None
+            words = f"{what} different types: {conflict}"
+            if _beside_given(known[key], layout) and (sites := s.context.sites.needed(s.context.memory.sites)):
+                raise ListsNeedMemory(sites, UnsupportedError(words, s.span, cure)) from None
+            raise type_conflict(conflict, words, s.span, cure) from None
         if not s.context.memory.rows and leaf_type(joined[key]) == MADE:
             classes = _classes_of(known.get(key), layout)
             words = f"a field of {heap.name} holds objects of the examples, and others that are made"
@@ -516,6 +527,13 @@ def grow(s: LoweringState, heap: Heap, keys: tuple[Any, ...], items: list[Layout
             raise s.context.sites.refused(s.context.memory.sites, error, dicts=True) from None
         s.context.again = True
         _blank(s, heap)
+
+
+def _beside_given(*layouts: Layout) -> bool:
+    """Is one of two layouts that of a list of the examples, and the other one of a list that is a value?"""
+    given = [isinstance(k, LeafLayout) and isinstance(k.type, List) for k in layouts]
+    made = [isinstance(k, ListingLayout) or (isinstance(k, RecordLayout) and k.kind == "list") for k in layouts]
+    return any(given) and any(made)
 
 
 def _classes_of(*layouts: Layout | None) -> list[type]:

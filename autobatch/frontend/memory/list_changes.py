@@ -54,7 +54,11 @@ def adopted(s: LoweringState, heap: Heap, value: v.Leaf | v.Static) -> v.Abstrac
     assert isinstance(value, v.Leaf)
     heap.whole.copies = True
     list_heap.refuse_copies(s, heap)
-    return conditional(s, is_none(s, value.operand), lambda t: NONE, lambda t: allocate(t, heap.whole, value))
+    return conditional(s, is_none(s, value.operand), lambda t: NONE, lambda t: _copied(t, heap.whole, value))
+
+
+def _copied(s: LoweringState, heap: Heap, value: v.Leaf) -> v.MemoryRow:
+    return replace(allocate(s, heap, value), own=False)
 
 
 def string_of(s: LoweringState, row: v.MemoryRow) -> v.Leaf:
@@ -67,7 +71,7 @@ def string_of(s: LoweringState, row: v.MemoryRow) -> v.Leaf:
 
 def store(s: LoweringState, row: v.MemoryRow, index: v.Abstract, value: v.Abstract) -> None:
     """`row[index] = value`"""
-    list_heap.tell_apart(s, row.heap)
+    list_heap.change(s, row)
     list_heap.as_element(s, row.heap, value)
     position = in_range(s, present(s, index), list_heap.length(s, row))
     list_heap.put(s, row.heap, value, list_heap.place(s, row, position))

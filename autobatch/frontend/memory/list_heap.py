@@ -507,7 +507,7 @@ def new_list(s: LoweringState, heap: Heap) -> v.MemoryRow:
     room = traced(s, operator.lt, m.count, v.Static(capacity))
     s.check(room.operand, NO_ROOM, out_of_room(capacity, heap.kind))
     _bind(s, heap, replace(m, count=traced(s, operator.add, m.count, v.Static(1))))
-    return v.MemoryRow(operand_of(s, m.count), heap)
+    return v.MemoryRow(operand_of(s, m.count), heap, own=True)
 
 
 def lay_out(s: LoweringState, row: v.MemoryRow, length: v.Abstract) -> v.Abstract:
@@ -556,6 +556,12 @@ def tell_apart(s: LoweringState, heap: Heap) -> None:
     """Note that it matters which list in memory is which: one is changed, or compared by `is`."""
     heap.whole.told_apart = True
     refuse_copies(s, heap)
+
+
+def change(s: LoweringState, row: v.MemoryRow) -> None:
+    """Note that a list in memory is changed."""
+    if not row.own:
+        tell_apart(s, row.heap)
 
 
 def refuse_copies(s: LoweringState, heap: Heap) -> None:
@@ -674,7 +680,7 @@ def put_at(
     s: LoweringState, row: v.MemoryRow, value: v.Abstract, index: v.Abstract, after: v.Abstract | None = None
 ) -> None:
     """Set the element at an index, or behind the last one. `after`: how long the list is then, where that is known."""
-    tell_apart(s, row.heap)
+    change(s, row)
     as_element(s, row.heap, value)
     m, at = _memory(s, row.heap, write=True), v.Leaf(row.operand)
     after = after or traced(s, segments.length_with, length(s, row), index)
@@ -709,6 +715,6 @@ def pop(s: LoweringState, row: v.MemoryRow) -> v.Abstract:
 
 def shorten(s: LoweringState, row: v.MemoryRow, count: v.Abstract) -> None:
     """Keep the first elements."""
-    tell_apart(s, row.heap)
+    change(s, row)
     m = _memory(s, row.heap, write=True)
     _bind(s, row.heap, replace(m, lengths=traced(s, segments.write, m.lengths, count, v.Leaf(row.operand))))

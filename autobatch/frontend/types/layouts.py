@@ -98,6 +98,7 @@ class ChoiceLayout:
 class RowLayout:
     heap: Heap
     null: bool = False
+    own: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +182,8 @@ def _layout_of(value: v.Abstract, shared: frozenset[Value] | None, seen: dict[in
             return MethodLayout(method, bound, name)
         case v.Choice(alternatives=alternatives):
             return ChoiceLayout(many(alternatives))
-        case v.MemoryRow(heap=heap, null=null):
-            return RowLayout(heap, null)
+        case v.MemoryRow(heap=heap, null=null, own=own):
+            return RowLayout(heap, null, own)
         case v.Unset(name):
             return UnsetLayout(name)
         case v.Lazy() | v.Generator():
@@ -321,8 +322,8 @@ def _rebuild(layout: Layout, operands: Iterator[Operand], made: list[v.Abstract]
         case ChoiceLayout(alternatives=alternatives):
             index = next(operands)
             return v.Choice(index, many(alternatives))
-        case RowLayout(heap=heap, null=null):
-            return v.MemoryRow(next(operands), heap, null)
+        case RowLayout(heap=heap, null=null, own=own):
+            return v.MemoryRow(next(operands), heap, null, own=own)
         case UnsetLayout(name=name):
             return v.Unset(name)
         case AliasLayout(position=position):

@@ -185,7 +185,7 @@ def _unify(a: Layout, b: Layout) -> Layout:
             return _unify_tables(a, b)
         case (RowLayout(heap=x), RowLayout(heap=y)) if x.whole.fits(y.whole):
             _one_memory(x.whole, y.whole)
-            return RowLayout(x.whole, a.null or b.null)
+            return RowLayout(x.whole, a.null or b.null, a.own and b.own)
         case (RowLayout(heap=x), RowLayout(heap=y)) if x.whole.differ_in_copies(y.whole):
             raise LayoutConflict(
                 "a list of the examples and one that is changed here, or compared by `is`: copy the first one"
@@ -286,7 +286,7 @@ def optional(layout: Layout) -> Layout:
     """A value of that layout, or None."""
     type = leaf_type(layout)
     if isinstance(layout, RowLayout):
-        return RowLayout(layout.heap, True)
+        return replace(layout, null=True)
     if isinstance(type, Ref | List | BuiltObject):
         return LeafLayout(type, numpy=is_numpy(layout))
     return layout if isinstance(layout, OptionalLayout) and not layout.unset else OptionalLayout(layout)

@@ -160,12 +160,14 @@ class Choice:
 @record
 class MemoryRow:
     """An object of the memory that each example has for itself: its row there (`heap.py`), below zero where it is None.
-    `null`: may it be? `classes`: those that it may have, as positions in the memory's; None: any of them."""
+    `null`: may it be? `classes`: those that it may have, as positions in the memory's; None: any of them. `own`: is it
+    a list that the function has made, and so no copy of one of the examples?"""
 
     operand: Operand
     heap: Heap
     null: bool = False
     classes: frozenset[int] | None = None
+    own: bool = False
 
 
 @record
