@@ -150,8 +150,6 @@ PROGRAMS = [arms, numerals, characters, longer, loops, parts, rewritten, formats
 @pytest.mark.parametrize("backend", ["interpret", "llvm", pytest.param("xla", marks=pytest.mark.long)])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
 def test_agrees_with_the_loop(program: Any, backend: str) -> None:
-    if program is parts and backend == "llvm":
-        pytest.skip("strings that are put together inside of inner lists")
     f = ab.batched(program, in_axes=(None, 0), backend=backend)
     assert_same(ab.unbatch(f(ONE, EXAMPLES)), f.loop(ONE, EXAMPLES))
 
