@@ -110,6 +110,74 @@ def _ones(n: Any) -> Any:
     return count
 
 
+def _gcd(*numbers: Any) -> Any:
+    found = 0
+    for n in numbers:
+        a, b = abs(n), found
+        while b != 0:
+            a, b = b, a % b
+        found = a
+    return found
+
+
+def _lcm(*numbers: Any) -> Any:
+    found = 1
+    for n in numbers:
+        a, b = abs(n), found
+        while b != 0:
+            a, b = b, a % b
+        found = found // a * abs(n) if n != 0 else 0
+    return found
+
+
+def _isqrt(n: Any) -> Any:
+    """By Newton's steps, from above."""
+    if n < 0:
+        raise ValueError("isqrt() argument must be nonnegative")
+    found, less = n, n // 2 + n % 2
+    while less < found:
+        found, less = less, (less + n // less) // 2
+    return found
+
+
+def _factorial(n: Any) -> Any:
+    if n < 0:
+        raise ValueError("factorial() not defined for negative values")
+    found = 1
+    for k in range(n):
+        found = found * (k + 1)
+    return found
+
+
+def _comb(n: Any, k: Any) -> Any:
+    if n < 0:
+        raise ValueError("n must be a non-negative integer")
+    if k < 0:
+        raise ValueError("k must be a non-negative integer")
+    found = 1 if k <= n else 0
+    for i in range(min(k, n - k)):
+        found = found * (n - i) // (i + 1)
+    return found
+
+
+def _perm(n: Any, k: Any) -> Any:
+    if n < 0:
+        raise ValueError("n must be a non-negative integer")
+    if k < 0:
+        raise ValueError("k must be a non-negative integer")
+    found = 1 if k <= n else 0
+    for i in range(k):
+        found = found * (n - i)
+    return found
+
+
+def _in_base(n: Any, base: Any, prefix: Any) -> Any:
+    left, digits = abs(n) // base, "0123456789abcdef"[abs(n) % base]
+    while left > 0:
+        left, digits = left // base, "0123456789abcdef"[left % base] + digits
+    return "-" + prefix + digits if n < 0 else prefix + digits
+
+
 def _add(a: Any, b: Any) -> Any:
     return a + b
 
@@ -292,6 +360,15 @@ def _longest(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return run(s, _zip_longest, args, {"fillvalue": v.Static(None)} | kwargs)
 
 
+def _based(base: int, prefix: str) -> Callable[[LoweringState, Arguments, Named], v.Abstract]:
+    return lambda s, args, kwargs: run(s, _in_base, [*args, v.Static(base), v.Static(prefix)], kwargs)
+
+
+def _permutations(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
+    whole = len(args) == 1 or args[1] == v.Static(None)
+    return run(s, _factorial, args[:1], kwargs) if whole else run(s, _perm, args, kwargs)
+
+
 def _is_close(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return run(s, _isclose, args, {"rel_tol": v.Static(1e-9), "abs_tol": v.Static(0.0)} | kwargs)
 
@@ -313,9 +390,11 @@ def stepped(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
 
 
 LIBRARY: dict[Any, Callable[[LoweringState, Arguments, Named], v.Abstract]] = {
+    bin: _based(2, "0b"),
     float.is_integer: _written(_is_whole),
     functools.cmp_to_key: _written(_compared_by),
     functools.reduce: _reduced,
+    hex: _based(16, "0x"),
     int.bit_count: _written(_ones),
     int.bit_length: _written(_bits),
     itertools.accumulate: _accumulated,
@@ -329,7 +408,14 @@ LIBRARY: dict[Any, Callable[[LoweringState, Arguments, Named], v.Abstract]] = {
     itertools.starmap: _written(_starmap),
     itertools.zip_longest: _longest,
     listed: _listed,
+    math.comb: _written(_comb),
+    math.factorial: _written(_factorial),
+    math.gcd: _written(_gcd),
     math.isclose: _is_close,
+    math.isqrt: _written(_isqrt),
+    math.lcm: _written(_lcm),
+    math.perm: _permutations,
+    oct: _based(8, "0o"),
     pow: lambda s, args, kwargs: (BUILTINS[pow] if len(args) == 2 else _written(_power))(s, args, kwargs),
     operator.itemgetter: lambda s, args, kwargs: run(s, _item_of if len(args) == 1 else _items_of, args, kwargs),
 }

@@ -50,6 +50,9 @@ def _constructed(s: LoweringState, cls: type, args: Arguments, kwargs: Named) ->
     static = all(isinstance(a, v.Static) and not inputs(a.value) for a in (*args, *kwargs.values()))
     if static and (issubclass(cls, enum.Enum) or not _is_plain(cls)):
         return fold_call(s, cls, args, kwargs)
+    if issubclass(cls, enum.Enum) and len(args) == 1 and not kwargs and not issubclass(cls, enum.Flag):
+        members = tuple((m, m.value) for m in cls)
+        return s.call(v.Static(_member), [*args, v.Static(members), v.Static(f"not a valid {cls.__qualname__}")])
     initialiser = inspect.getattr_static(cls, "__init__")
     parameters = parameters_of(cls)
     if parameters is not None and not _is_written(initialiser):
@@ -60,6 +63,14 @@ def _constructed(s: LoweringState, cls: type, args: Arguments, kwargs: Named) ->
         return v.Record("object", (), (), cls)
     cure = "use a dict, which keeps its keys in order" if issubclass(cls, dict) else "use a dataclass or a NamedTuple"
     s.refuse(f"{cls.__name__} cannot be built inside a compiled function", cure)
+
+
+def _member(value: Any, members: Any, message: Any) -> Any:
+    """The member of an enum that has a value, as a function of one example."""
+    for member, known in members:
+        if value == known:
+            return member
+    raise ValueError(message)
 
 
 def _is_written(function: Any) -> bool:
