@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import collections.abc
 import enum
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pytest
@@ -145,3 +146,94 @@ PROGRAMS: dict[Any, Any] = {
 def test_as_python_says(program: Any, backend: str) -> None:
     f = ab.batched(program, backend=backend)
     assert_same(ab.unbatch(f(PROGRAMS[program])), list(map(program, PROGRAMS[program])))
+
+
+# ---- the class of an object, where there are several
+
+
+class Circle:
+    def __init__(self, r: float) -> None:
+        self.r = r
+
+
+class Square:
+    def __init__(self, r: float) -> None:
+        self.r = r
+
+
+@dataclass
+class Sum:
+    parts: list[Sum | Num | Neg]
+
+
+@dataclass
+class Num:
+    x: float
+
+
+@dataclass
+class Neg:
+    of: Sum | Num | Neg
+
+
+AREAS = {Circle: 3.14159, Square: 4.0}
+
+
+def area(s: Any) -> Any:
+    return AREAS[type(s)] * s.r + {Circle: 1.0}.get(type(s), 0.5)
+
+
+def made_or_given(s: Any) -> Any:
+    other = s if s.r > 0.7 else Circle(1.0)
+    return {Circle: 3.14159, Square: 4.0}[type(other)] * other.r**2
+
+
+def compared(s: Any) -> Any:
+    o = Square(s.r) if s.r > 0.6 else Circle(s.r)
+    same = type(o) == type(s), type(s) != Circle  # noqa: E721
+    return *same, type(s) is Square, type(s) in (Circle, Sum), type(o).__name__
+
+
+def made_of_it(s: Any) -> Any:
+    t = type(s)(s.r * 2.0)
+    return t.r * (2.0 if isinstance(t, Circle) else 1.0)
+
+
+def names_counted(s: Any) -> Any:
+    found: dict[str, int] = {}
+    for o in [s, Circle(1.0), Square(s.r), None]:
+        found[type(o).__name__] = found.get(type(o).__name__, 0) + 1
+    return found["Circle"] * 10 + found["Square"]
+
+
+def by_type(e: Any) -> Any:
+    if type(e) is Num:
+        return e.x
+    if type(e) == Neg:  # noqa: E721
+        return -by_type(e.of)
+    return sum(by_type(p) for p in e.parts)
+
+
+def by_table(e: Any) -> Any:
+    return RULES[type(e)](e)
+
+
+RULES = {
+    Num: lambda e: e.x,
+    Neg: lambda e: -by_table(e.of),
+    Sum: lambda e: sum(by_table(p) for p in e.parts),
+}
+SHAPES = [Circle(1.0), Square(2.0), Circle(0.5)]
+SUMS = [Sum([Num(1.0), Neg(Num(3.0)), Neg(Sum([]))]), Num(2.0), Neg(Sum([Num(1.0), Num(2.0)]))]
+BY_CLASS = [(f, SHAPES) for f in (area, made_or_given, compared, made_of_it, names_counted)]
+BY_CLASS += [(by_type, SUMS), (by_table, SUMS)]
+
+
+@pytest.mark.parametrize("backend", ["auto", "llvm", "xla"])
+@pytest.mark.parametrize(("program", "data"), BY_CLASS, ids=lambda f: f.__name__ if callable(f) else "")
+def test_classes_that_the_program_finds_out(program: Any, data: Any, backend: str) -> None:
+    if program in (made_or_given, compared) and backend == "xla":
+        return  # it has no objects of the examples beside those that are made
+    f = ab.batched(program, backend=backend)  # type: ignore[call-overload]
+    with ab.options(trace=False):
+        assert_same(ab.unbatch(f(data)), f.loop(data))

@@ -7,7 +7,8 @@ import functools
 import math
 import operator
 import types
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,16 @@ from autobatch.frontend.library.domains import guard
 from autobatch.frontend.library.graphs import packed_field, viewed
 from autobatch.frontend.library.ordering import ordered
 from autobatch.frontend.library.texts import as_float, is_text, text
-from autobatch.frontend.lowering.attributes import attribute, class_list, classes_of, field, is_class, is_stack, written
+from autobatch.frontend.lowering.attributes import (
+    attribute,
+    class_list,
+    classes_of,
+    field,
+    is_class,
+    is_none,
+    is_stack,
+    written,
+)
 from autobatch.frontend.lowering.branches import not_expression, truth
 from autobatch.frontend.lowering.comprehensions import collect
 from autobatch.frontend.lowering.joins import conditional, stored
@@ -37,14 +47,14 @@ from autobatch.frontend.lowering.operators import apply_binary
 from autobatch.frontend.lowering.reductions import extreme, product_of, reduce_sequence, sum_of
 from autobatch.frontend.lowering.sequences import enumerated, length, make_range, reverse, sequence, zipped
 from autobatch.frontend.lowering.state import LoweringState, fold, hand_out, note
-from autobatch.frontend.memory import list_heap
+from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.memory.list_heap import tuple_of
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import describe, is_python, layout_of
 from autobatch.frontend.types.needs import need
 from autobatch.frontend.types.statics import MISSING, inputs
 from autobatch.frontend.types.tags import enum_class
-from autobatch.ir.core import BOOL, INT, Array, List, Ref, Tag, Type
+from autobatch.ir.core import BOOL, INT, Array, List, Operand, Ref, Tag, Type
 
 Arguments = Sequence[v.Abstract]
 Named = dict[str, v.Abstract]
@@ -364,16 +374,50 @@ def _class_of(type: Type) -> type:
 
 
 def _type(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
-    match args[0]:
+    """One of the classes that a value may be of."""
+    value = args[0]
+    match value:
         case v.Static(value=held):
             return v.Static(type(held))
+        case v.Optional(value=inner, missing=missing, unset=""):
+            return conditional(s, missing, lambda t: _NO_TYPE, lambda t: _type(t, [inner], {}))
+        case v.MemoryRow(heap=heap) if value.null:
+            there = replace(value, null=False)
+            return conditional(s, heaps.missing(s, value), lambda t: _NO_TYPE, lambda t: _type(t, [there], {}))
+        case v.MemoryRow(heap=heap) if list_heap.is_row(value):
+            return v.Static(dict if heap.is_record else heap.cls)
+        case v.MemoryRow(heap=heap):
+            members = {heap.members[k]: frozenset({k}) for k in sorted(heaps.positions(s, value))}
+            return _one_of(s, members, lambda t, fit: list_heap.is_class(t, value, fit))
+        case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
+            kinds = class_list(s, operand.type)
+            places = defaultdict[Any, set[int]](set)
+            for k in sorted(classes_of(s, value)):
+                places[kinds[k].cls or _CONTAINERS.get(kinds[k].kind)].add(k)
+            found = lambda t: _one_of(t, places, lambda u, fit: is_class(u, operand, frozenset(fit)))
+            return conditional(s, is_none(s, operand), lambda t: _NO_TYPE, found)
+        case v.Leaf(operand=operand) if isinstance(operand.type, Tag):
+            return v.Static(enum_class(operand.type) or str)
+        case v.Leaf(operand=operand) if isinstance(operand.type, Array | List):
+            return v.Static(_class_of(operand.type))
         case v.Record(kind=kind, cls=cls):
             return v.Static(cls or {"tuple": tuple, "list": list, "dict": dict}[kind])
         case v.Listing(array=False) as listing:
             return v.Static(listing.cls)
-        case v.Leaf() as leaf if isinstance(leaf.type, Ref) and len(classes_of(s, leaf)) == 1:
-            return v.Static(class_list(s, leaf.type)[min(classes_of(s, leaf))].cls)
     s.refuse("type() of this value is known only when the program runs", "test with isinstance()")
+
+
+_NO_TYPE = v.Static(type(None))
+
+
+def _one_of(
+    s: LoweringState, places: Mapping[Any, Collection[int]], test: Callable[[LoweringState, Any], Operand]
+) -> v.Abstract:
+    """The class of several whose test is true; the last one needs none."""
+    (cls, fit), *others = places.items()
+    if not others:
+        return v.Static(cls)
+    return conditional(s, test(s, fit), lambda t: v.Static(cls), lambda t: _one_of(t, dict(others), test))
 
 
 def _str(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:

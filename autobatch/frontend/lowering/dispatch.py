@@ -91,7 +91,9 @@ def call(s: LoweringState, function: v.Abstract, args: Arguments, kwargs: Named,
             if isinstance(inner, v.Static) and inner.value in (list.index, tuple.index):
                 return index_of(s, receiver, args, kwargs)
             if isinstance(inner, v.Static) and inner.value in METHODS:
-                return METHODS[inner.value](s, receiver, args, kwargs)
+                method = METHODS[inner.value]
+                made = None if changes(inner) else of_each(s, args, lambda t, *xs: method(t, receiver, xs, kwargs))
+                return method(s, receiver, args, kwargs) if made is None else made
             if isinstance(inner, v.Static) and changes(inner):
                 refuse_by_another_name(s, inner)
             return call(s, inner, [receiver, *args], kwargs, span)

@@ -76,8 +76,8 @@ def chain(s: LoweringState, index: Operand, alternatives: Sequence[v.Abstract]) 
 
 
 def of_each(s: LoweringState, values: Sequence[v.Abstract], use: Any) -> v.Abstract | None:
-    """`use(state, *values)` of each alternative, where one of the values is a choice between values that are no
-    functions (those are passed on as they are); None where none is."""
+    """`use(state, *values)` of each alternative, where one of the values is a choice between classes, or values that
+    are no functions (those are passed on as they are); None where none is."""
     for k, value in enumerate(values):
         if isinstance(value, v.Choice) and not all(map(_is_function, value.alternatives)):
             return apply_choice(s, value, lambda t, x, k=k: use(t, *values[:k], x, *values[k + 1 :]))
@@ -85,7 +85,9 @@ def of_each(s: LoweringState, values: Sequence[v.Abstract], use: Any) -> v.Abstr
 
 
 def _is_function(value: v.Abstract) -> bool:
-    return isinstance(value, v.LocalFunction | v.Method) or (isinstance(value, v.Static) and callable(value.value))
+    if isinstance(value, v.Static):
+        return callable(value.value) and not isinstance(value.value, type)
+    return isinstance(value, v.LocalFunction | v.Method)
 
 
 def apply_choice(s: LoweringState, choice: v.Choice, use: Any) -> v.Abstract:
