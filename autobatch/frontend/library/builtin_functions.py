@@ -398,7 +398,7 @@ def _type(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
             return conditional(s, is_none(s, operand), lambda t: _NO_TYPE, found)
         case v.Leaf(operand=operand) if isinstance(operand.type, Tag):
             return v.Static(enum_class(operand.type) or str)
-        case v.Leaf(operand=operand) if isinstance(operand.type, Array | List):
+        case v.Leaf(operand=operand) if isinstance(operand.type, Array) and is_python(operand.type):
             return v.Static(_class_of(operand.type))
         case v.Record(kind=kind, cls=cls):
             return v.Static(cls or {"tuple": tuple, "list": list, "dict": dict}[kind])

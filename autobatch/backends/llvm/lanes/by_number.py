@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from autobatch.backends.llvm.lanes.tensors import (
-    Element,
-    Indices,
-    Shapes,
-    Tensor,
-    of_index,
-)
+from autobatch.backends.llvm.lanes.tensors import Element, Indices, Shapes, Tensor, of_index
 from autobatch.backends.llvm.lanes.writer import (
     BYTES,
     ELEMENTS,

@@ -10,14 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from autobatch.backends.llvm.lanes.by_number import BY_NUMBER, convert
 from autobatch.backends.llvm.lanes.reductions import REDUCTIONS, product
-from autobatch.backends.llvm.lanes.tensors import (
-    Element,
-    Indices,
-    Shapes,
-    Tensor,
-    kept,
-    word,
-)
+from autobatch.backends.llvm.lanes.tensors import Element, Indices, Shapes, Tensor, kept, word
 from autobatch.backends.llvm.lanes.writer import COMPLEX, LaneValue, LaneWriter
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.ops import Op

@@ -21,10 +21,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autobatch.backends.llvm.lanes.tensors import (
-    Tensor,
-    in_registers,
-)
+from autobatch.backends.llvm.lanes.tensors import Tensor, in_registers
 from autobatch.ir.core import Apply, Array, For, If, Instruction, Operand, Region, Value, While, regions, walk
 from autobatch.ir.leaf import BlockProgram
 from autobatch.ir.ops import Op

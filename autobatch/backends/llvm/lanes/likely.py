@@ -21,14 +21,7 @@ from typing import assert_never
 
 from autobatch.backends.llvm.lanes.gathers import FEW, bounded, gathered, moved, neighbours, place_of, read
 from autobatch.backends.llvm.lanes.ops import Environment
-from autobatch.backends.llvm.lanes.tensors import (
-    Indices,
-    Tensor,
-    in_registers,
-    kept,
-    registers,
-    scalar,
-)
+from autobatch.backends.llvm.lanes.tensors import Indices, Tensor, in_registers, kept, registers, scalar
 from autobatch.backends.llvm.lanes.writer import LaneValue, LaneWriter
 from autobatch.ir.core import (
     Apply,
