@@ -140,6 +140,8 @@ def in_memory(s: LoweringState, value: v.Abstract, layout: Layout) -> v.Abstract
             return s.context.rules.adopted(s, heap, value)
         case RowLayout(heap=heap), v.Optional(value=v.Leaf(type=Tag()) as text, missing=missing):
             return conditional(s, missing, lambda t: v.Static(None), lambda t: t.context.rules.adopted(t, heap, text))
+        case RecordLayout(), v.Leaf(type=Ref()) if (parts := s.context.rules.parts(s, value)) is not None:
+            return in_memory(s, parts, layout)
         case OptionalLayout(value=inner), v.Optional(value=held):
             return replace(value, value=in_memory(s, held, inner))
         case RecordLayout(items=layouts), v.Record(items=items) if len(layouts) == len(items):
@@ -531,8 +533,9 @@ def grow(s: LoweringState, heap: Heap, keys: tuple[Any, ...], items: list[Layout
 
 def _beside_given(*layouts: Layout) -> bool:
     """Is one of two layouts that of a list of the examples, and the other one of a list that is a value?"""
-    given = [isinstance(k, LeafLayout) and isinstance(k.type, List) for k in layouts]
-    made = [isinstance(k, ListingLayout) or (isinstance(k, RecordLayout) and k.kind == "list") for k in layouts]
+    inner = [k.value if isinstance(k, OptionalLayout) else k for k in layouts]
+    given = [isinstance(k, LeafLayout) and isinstance(k.type, List) for k in inner]
+    made = [isinstance(k, ListingLayout) or (isinstance(k, RecordLayout) and k.kind == "list") for k in inner]
     return any(given) and any(made)
 
 
@@ -560,8 +563,8 @@ def _check_depth(s: LoweringState, heap: Heap, before: RecordLayout, now: Record
 
 
 def _in_one_memory(a: Layout, b: Layout) -> tuple[Layout, Layout]:
-    """Two layouts of what is stored in one place, lists of the examples as they are stored beside lists in memory, and
-    constant strings beside others."""
+    """Two layouts of what is stored in one place: lists of the examples as they are stored beside lists in memory,
+    their tuples as others are, and constant strings."""
     if isinstance(b, RowLayout) and not isinstance(a, RowLayout):
         b, a = _in_one_memory(b, a)
         return a, b
@@ -570,6 +573,10 @@ def _in_one_memory(a: Layout, b: Layout) -> tuple[Layout, Layout]:
             return a, a
         case RowLayout(heap=heap), HeldLayout(value=held) if heap.is_strings and isinstance(held.value, str):
             return a, a
+        case RecordLayout(kind="tuple" | "namedtuple"), LeafLayout(type=Ref()):
+            return a, a
+        case LeafLayout(type=Ref()), RecordLayout(kind="tuple" | "namedtuple"):
+            return b, b
         case OptionalLayout(value=x), OptionalLayout(value=y):
             x, y = _in_one_memory(x, y)
             return replace(a, value=x), replace(b, value=y)
