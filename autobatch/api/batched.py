@@ -46,7 +46,7 @@ from autobatch.data.infer import disagreements, schema_of_annotation
 from autobatch.data.ragged import ShapesDiffer, ragged_names
 from autobatch.data.schema import Schema
 from autobatch.errors import BatchError, Error, PlanError, SourceError, UnsupportedError, entry, nearest, show
-from autobatch.frontend.lowering.state import ChangesArray
+from autobatch.frontend.lowering.state import UnseenInTraces
 from autobatch.options import BACKENDS, Options, current, enable_compilation_cache, options
 from autobatch.tools.explain import Explanation, GroupedExplanation, backend_of, explain_parts, explain_refusal
 
@@ -374,7 +374,7 @@ class Batched(Generic[P, R]):
         if not (chosen.trace and self._traces.knows(bound)):
             try:
                 return self._compiled(bound, chosen, runs, moving, derives)
-            except ChangesArray as error:
+            except UnseenInTraces as error:
                 raise UnsupportedError(error.message, error.span, error.cure) from None
             except (SourceError, BatchError) as error:
                 if not chosen.trace or isinstance(error, ShapesDiffer):

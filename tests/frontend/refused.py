@@ -241,7 +241,7 @@ def unpacks_too_few(n):
 
 
 def with_type_argument(n):
-    return type(n)
+    return type(lambda: n)
 
 
 def attribute_of_a_number(x):

@@ -8,9 +8,11 @@ import enum
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.errors import UnsupportedError
 from autobatch.testing import assert_same
 
 
@@ -237,3 +239,9 @@ def test_classes_that_the_program_finds_out(program: Any, data: Any, backend: st
     f = ab.batched(program, backend=backend)  # type: ignore[call-overload]
     with ab.options(trace=False):
         assert_same(ab.unbatch(f(data)), f.loop(data))
+
+
+def test_the_class_of_an_array_is_refused() -> None:
+    """A trace would say that of its symbols."""
+    with pytest.raises(UnsupportedError, match="depends on whose arrays"):
+        ab.batched(lambda x: type(x).__name__)(np.ones((2, 3)))

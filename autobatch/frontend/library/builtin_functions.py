@@ -46,7 +46,7 @@ from autobatch.frontend.lowering.numbers import (
 from autobatch.frontend.lowering.operators import apply_binary
 from autobatch.frontend.lowering.reductions import extreme, product_of, reduce_sequence, sum_of
 from autobatch.frontend.lowering.sequences import enumerated, length, make_range, reverse, sequence, zipped
-from autobatch.frontend.lowering.state import LoweringState, fold, hand_out, note
+from autobatch.frontend.lowering.state import LoweringState, UnseenInTraces, fold, hand_out, note
 from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.memory.list_heap import tuple_of
 from autobatch.frontend.types import values as v
@@ -404,6 +404,9 @@ def _type(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
             return v.Static(cls or {"tuple": tuple, "list": list, "dict": dict}[kind])
         case v.Listing(array=False) as listing:
             return v.Static(listing.cls)
+        case v.Leaf(type=Array()):
+            words = "type() of an array, or of a number of NumPy or JAX, depends on whose arrays a call is given"
+            raise UnseenInTraces(words, s.span, "test with isinstance(), or hasattr()")
     s.refuse("type() of this value is known only when the program runs", "test with isinstance()")
 
 

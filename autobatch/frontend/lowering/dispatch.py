@@ -36,7 +36,7 @@ from autobatch.frontend.lowering.joins import conditional, stored
 from autobatch.frontend.lowering.numbers import present
 from autobatch.frontend.lowering.operators import OPERATORS
 from autobatch.frontend.lowering.selection import apply_choice, of_each
-from autobatch.frontend.lowering.state import ChangesArray, Impure, LoweringState, expand, fold_call, hand_out, wrap
+from autobatch.frontend.lowering.state import Impure, LoweringState, UnseenInTraces, expand, fold_call, hand_out, wrap
 from autobatch.frontend.memory import list_heap
 from autobatch.frontend.memory.heap import NeedsMemory
 from autobatch.frontend.memory.identity import is_dict_value, is_list
@@ -264,7 +264,7 @@ def user_function(s: LoweringState, function: types.FunctionType, args: Argument
     take_back = s.mark()
     try:
         return call_function(s, function, args, kwargs)
-    except (Impure, ChangesArray, NeedsMemory):
+    except (Impure, UnseenInTraces, NeedsMemory):
         raise
     except UnsupportedError as refusal:
         text = lookup(s, function).node

@@ -88,8 +88,9 @@ class Impure(UnsupportedError):
     """A call with an effect or a hidden state: neither lowered nor traced."""
 
 
-class ChangesArray(UnsupportedError):
-    """An array that something else holds is changed in place: that would go unseen in a trace, too."""
+class UnseenInTraces(UnsupportedError):
+    """What would go unseen in a trace, too, or look different there: an array that something else holds is changed in
+    place, the class of an array is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,7 +410,7 @@ class LoweringState:
     def defer(self, error: SourceError) -> bool:
         """May the error be one of a guess? Then its path ends here, in this round: the next one knows more. Where there
         is no next round, it is raised."""
-        if isinstance(error, Impure | ChangesArray) or not any(b.guessed for b in self.block.chain()):
+        if isinstance(error, Impure | UnseenInTraces) or not any(b.guessed for b in self.block.chain()):
             return False
         self.frame.unknown = True
         self.context.deferred = self.context.deferred or error

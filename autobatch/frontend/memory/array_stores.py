@@ -22,7 +22,7 @@ import numpy as np
 from autobatch.frontend.library.numpy_arrays import marked
 from autobatch.frontend.lowering.attributes import At, updated
 from autobatch.frontend.lowering.operators import check_index, indices
-from autobatch.frontend.lowering.state import ChangesArray, LoweringState
+from autobatch.frontend.lowering.state import LoweringState, UnseenInTraces
 from autobatch.frontend.syntax.sources import FunctionSource, parameters
 from autobatch.frontend.tracing.tracing import Untraceable, trace
 from autobatch.frontend.types import values as v
@@ -131,7 +131,7 @@ def check_augmented(s: LoweringState, target: ast.expr, old: v.Abstract) -> None
         return
     s.context.memory.asks_numpy = True
     if old.numpy:
-        raise ChangesArray(
+        raise UnseenInTraces(
             f"arrays of NumPy are not changed in place where something else may hold them, as {ast.unparse(target)}",
             s.span,
             "write x = x + ... in place of x += ..., which makes a new array",
