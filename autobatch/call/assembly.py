@@ -583,8 +583,8 @@ class Assembler:
         """Refuse words, or letters of them, that nobody knows yet."""
         if isinstance(words, jax.core.Tracer):
             raise BatchError(
-                f"{self.outcome.function}: the result holds strings that computed numbers decide, which are not known "
-                "under jax.jit; call it outside, or return numbers"
+                f"{self.outcome.function}: the result holds data-dependent strings, which are not known under jax.jit; "
+                "call it outside, or return numbers"
             )
 
     def vocabulary(self, type: Tag) -> None:

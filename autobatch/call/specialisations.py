@@ -238,19 +238,19 @@ class Specialisations:
             self._keep(asked, other)
             return asked, other
         slow: SourceError | None = None
-        compiles = bool(why)
+        costs_more = bool(why)
         if not why:
             try:
                 return self._made(way, request, compiler, bound)
             except (DeclinedError, SourceError) as error:
-                why, compiles = str(error).splitlines()[0], isinstance(error, CostsMoreError)
+                why, costs_more = str(error).splitlines()[0], isinstance(error, CostsMoreError)
                 slow = error if isinstance(error, SourceError) else None
         by_xla = ("xla", way[1])
         logger.info("%s runs by xla: %s", self.name, why)
         try:
             asked, program = self._found(by_xla, request, compiler, bound)
         except SourceError:
-            if not compiles:
+            if not costs_more:
                 raise
             asked, program = self._found((compiles_functions(way[0]).name, way[1]), request, compiler, bound)
             self._keep(request(way, self._static_in(way)), program)

@@ -3,7 +3,7 @@ derivatives included, in loops and in recursions."""
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 
 import jax
 import jax.numpy as jnp
@@ -13,33 +13,15 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 
 import autobatch as ab
 from autobatch.errors import UnsupportedError
+from autobatch.testing import assert_same
 from tests.memory import branching, built, drawn_built
 
 pytestmark = pytest.mark.usefixtures("checked_memory")
 P = jnp.asarray([0.7, -0.4], jnp.float32)
 
 
-def same(a, b):
-    if is_dataclass(b):
-        assert type(a).__name__ == type(b).__name__
-        for f in fields(b):
-            same(getattr(a, f.name), getattr(b, f.name))
-    elif isinstance(b, list):
-        for x, y in zip(a, b, strict=True):
-            same(x, y)
-    elif isinstance(b, dict):
-        assert list(a) == list(b)
-        for key in b:
-            same(a[key], b[key])
-    elif b is None or isinstance(b, str):
-        assert a == b
-    else:
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
-
-
 def all_same(found, wanted):
-    for a, b in zip(ab.unbatch(found), wanted, strict=True):
-        same(a, b)
+    assert_same(ab.unbatch(found), wanted, tolerance=1e-4)
 
 
 def check(main, data, backends=("llvm", "auto")):

@@ -3,7 +3,7 @@ machine code; other back ends know them on the host, or trace the call."""
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 
 import jax
 import jax.numpy as jnp
@@ -13,31 +13,17 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 import autobatch as ab
 from autobatch.errors import UnsupportedError
+from autobatch.testing import assert_same
 from tests.python import drawn_kept_strings, kept_strings
 
 P = jnp.asarray([0.7, -0.4], jnp.float32)
 NUMBERS = kept_strings.NAMES, kept_strings.XS
 
 
-def same(a, b):
-    if is_dataclass(b):
-        for f in fields(b):
-            same(getattr(a, f.name), getattr(b, f.name))
-    elif isinstance(b, list):
-        assert len(a) == len(b)
-        for x, y in zip(a, b, strict=True):
-            same(x, y)
-    elif b is None or isinstance(b, str):
-        assert a == b
-    else:
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
-
-
 def check(function, shared, *data, backend):
     wanted = [function(*shared, *x) for x in zip(*data, strict=True)]
     f = ab.batched(function, in_axes=(*(None for _ in shared), *(0 for _ in data)), backend=backend)
-    for a, b in zip(ab.unbatch(f(*shared, *data)), wanted, strict=True):
-        same(a, b)
+    assert_same(ab.unbatch(f(*shared, *data)), wanted, tolerance=1e-4)
     return wanted, f
 
 
@@ -78,8 +64,8 @@ def test_programs(function, data, backend):
 def test_results_of_other_functions_and_of_packed_examples():
     trees = ab.batched(kept_strings.renamed)
     again = trees(trees(trees.pack(kept_strings.TREES)))
-    for a, t in zip(ab.unbatch(again), kept_strings.TREES, strict=True):
-        same(a, kept_strings.renamed(kept_strings.renamed(t)))
+    wanted = [kept_strings.renamed(kept_strings.renamed(t)) for t in kept_strings.TREES]
+    assert_same(ab.unbatch(again), wanted, tolerance=1e-4)
 
 
 def test_strings_that_jit_would_have_to_know():

@@ -111,6 +111,7 @@ def _ones(n: Any) -> Any:
 
 
 def _gcd(*numbers: Any) -> Any:
+    """By the algorithm of Euclid."""
     found = 0
     for n in numbers:
         a, b = abs(n), found
@@ -123,10 +124,7 @@ def _gcd(*numbers: Any) -> Any:
 def _lcm(*numbers: Any) -> Any:
     found = 1
     for n in numbers:
-        a, b = abs(n), found
-        while b != 0:
-            a, b = b, a % b
-        found = found // a * abs(n) if n != 0 else 0
+        found = found // _gcd(n, found) * abs(n) if n != 0 else 0
     return found
 
 
@@ -140,35 +138,39 @@ def _isqrt(n: Any) -> Any:
     return found
 
 
-def _factorial(n: Any) -> Any:
-    if n < 0:
-        raise ValueError("factorial() not defined for negative values")
+def _falling(n: Any, k: Any) -> Any:
+    """The product of k numbers from n downward."""
     found = 1
-    for k in range(n):
-        found = found * (k + 1)
-    return found
-
-
-def _comb(n: Any, k: Any) -> Any:
-    if n < 0:
-        raise ValueError("n must be a non-negative integer")
-    if k < 0:
-        raise ValueError("k must be a non-negative integer")
-    found = 1 if k <= n else 0
-    for i in range(min(k, n - k)):
-        found = found * (n - i) // (i + 1)
-    return found
-
-
-def _perm(n: Any, k: Any) -> Any:
-    if n < 0:
-        raise ValueError("n must be a non-negative integer")
-    if k < 0:
-        raise ValueError("k must be a non-negative integer")
-    found = 1 if k <= n else 0
     for i in range(k):
         found = found * (n - i)
     return found
+
+
+def _factorial(n: Any) -> Any:
+    if n < 0:
+        raise ValueError("factorial() not defined for negative values")
+    return _falling(n, n)
+
+
+def _refuse_negative(n: Any, k: Any) -> None:
+    if n < 0:
+        raise ValueError("n must be a non-negative integer")
+    if k < 0:
+        raise ValueError("k must be a non-negative integer")
+
+
+def _perm(n: Any, k: Any) -> Any:
+    _refuse_negative(n, k)
+    return _falling(n, k) if k <= n else 0
+
+
+def _comb(n: Any, k: Any) -> Any:
+    """Each partial product is a binomial coefficient, so none is much larger than the result."""
+    _refuse_negative(n, k)
+    found = 1
+    for i in range(min(k, n - k)):
+        found = found * (n - i) // (i + 1)
+    return found if k <= n else 0
 
 
 def _in_base(n: Any, base: Any, prefix: Any) -> Any:
