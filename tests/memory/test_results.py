@@ -161,7 +161,7 @@ def test_a_dict_of_computed_keys_is_no_example() -> None:
 
 def test_words_are_not_known_under_jit() -> None:
     f = ab.batched(lambda w, x: "large" if x > w else "small", in_axes=(None, 0), backend="xla")
-    with pytest.raises(ab.BatchError, match="strings that computed numbers decide, which are not known under jax.jit"):
+    with pytest.raises(ab.BatchError, match="the result holds data-dependent strings, which are not known under jax.jit"):
         jax.jit(lambda x: f(W, x))(X)
 
 
