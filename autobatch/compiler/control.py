@@ -1,4 +1,4 @@
-"""Control: what computed numbers decide is operations, what structure decides stays.
+"""Control flow: what is data-dependent becomes operations, what is structural stays.
 
     arenas -> masks -> statuses -> uniform loops -> loops to functions -> indices -> structure -> stack,
     and again from masks
@@ -130,7 +130,7 @@ def _device(module: Module, asked: PassRequest, left: frozenset[Value]) -> froze
 
 
 def _device_of_loops(module: Module, asked: PassRequest, left: frozenset[Value]) -> frozenset[Value]:
-    """The same where all is such that loops give in which computed numbers decide anything: such a loop may become one
+    """The same where all that loops with data-dependent control flow give is such: such a loop may become one
     operation (`masks.py`), with the integers of memory that it carries."""
     loops = [i for f in module.functions for i in walk(f.region) if isinstance(i, For | While)]
     while True:

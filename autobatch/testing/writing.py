@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 
 NUMBER, VECTOR, INTEGER, COUNT = "number", "vector", "integer", "count"
-"""Kinds of variables. An integer depends on structure alone; a count is an integer that computed numbers decided."""
+"""Kinds of variables. An integer depends on structure alone; a count is a data-dependent integer."""
 SCALARS = (NUMBER, VECTOR, COUNT, INTEGER)
 """Those that stand for themselves; the others are containers (`memory.py`)."""
 PARAMETERS = {"a": VECTOR, "x": NUMBER, "k": INTEGER}
@@ -22,7 +22,7 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class DrawnScope:
     """Variables by kind, nodes that are not None, how deep in loops code stands, whether it may return early, and
-    whether computed numbers decide that it runs: there no integer is assigned that code outside reads."""
+    is it data-dependent whether it runs? There no integer is assigned that code outside reads."""
 
     variables: dict[str, str]
     nodes: tuple[str, ...] = ("t",)

@@ -1,4 +1,4 @@
-"""Branches, loops and recursion that computed numbers decide, against JAX's own transforms.
+"""Data-dependent branches, loops and recursion, against JAX's own transforms.
 
 `python -m benchmarks.control [--json FILE] [--rounds N] [--only branch,loop,ode,nuts]`. benchmarks/README.md has the
 method.

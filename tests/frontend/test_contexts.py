@@ -1,4 +1,4 @@
-"""`with`, and `try` with `finally`, where computed numbers decide which of them is left, and how."""
+"""`with`, and `try` with `finally`, under data-dependent control flow."""
 
 from __future__ import annotations
 

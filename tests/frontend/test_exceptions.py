@@ -1,4 +1,4 @@
-"""`try` around what single examples fail with, where computed numbers decide; what is caught elsewhere is refused."""
+"""`try` around what examples fail with, under data-dependent control flow; what is caught elsewhere is refused."""
 
 from __future__ import annotations
 

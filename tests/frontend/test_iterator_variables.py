@@ -1,4 +1,4 @@
-"""Iterators in variables, where computed numbers decide how they are read."""
+"""Iterators in variables, which are read under data-dependent control flow."""
 
 from __future__ import annotations
 

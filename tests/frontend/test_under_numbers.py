@@ -1,4 +1,4 @@
-"""Ordinary Python where computed numbers decide which of it runs: it is compiled, as no trace could take it."""
+"""Ordinary Python under data-dependent control flow: it is compiled, as no trace could take it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects of several classes behind one name, where computed numbers decide of which class each is.
+"""Objects of several classes behind one name, whose class is data-dependent.
 
 Each program is a plain function of `w`, that all examples share, and `x`, a number of its own.
 """

@@ -1,4 +1,4 @@
-"""Functions that print under control that computed numbers decide."""
+"""Functions that print under data-dependent control flow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions that return what they make where computed numbers decide: lists, dicts, sets, deques, linked objects.
+"""Functions that return what they make under data-dependent control flow: lists, dicts, sets, deques, linked objects.
 
 Each program is a plain function of `w`, that all examples share, and `x`, a number of its own.
 """

@@ -1,4 +1,4 @@
-"""Lists that computed numbers decide: what programs do with stacks and queues, room that grows, and failures."""
+"""Data-dependent lists: what programs do with stacks and queues, room that grows, and failures."""
 
 from __future__ import annotations
 

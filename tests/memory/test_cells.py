@@ -1,4 +1,4 @@
-"""Local functions that change variables of the function around them, where computed numbers decide which calls run."""
+"""Local functions that change variables of the function around them, where data decides which calls run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects of several classes that computed numbers decide agree with plain Python, by values and derivatives."""
+"""Data-dependent objects of several classes agree with plain Python, by values and derivatives."""
 
 from __future__ import annotations
 

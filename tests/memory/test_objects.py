@@ -1,4 +1,4 @@
-"""Objects that computed numbers decide agree with plain Python: values, gradients, failures, room, what is refused."""
+"""Data-dependent objects agree with plain Python: values, gradients, failures, room, what is refused."""
 
 from __future__ import annotations
 

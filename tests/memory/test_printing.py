@@ -1,4 +1,4 @@
-"""What functions print where computed numbers decide: the lines of the loop, in its order, after the batch."""
+"""What functions print under data-dependent control flow: the lines of the loop, in its order, after the batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recursions that hand on lists, dicts and sets, where computed numbers decide which calls there are."""
+"""Recursions that hand on lists, dicts and sets, whose calls are data-dependent."""
 
 from __future__ import annotations
 

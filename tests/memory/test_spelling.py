@@ -1,4 +1,4 @@
-"""Strings that are put together, cut and compared where computed numbers decide, and come back as results."""
+"""Strings that are put together, cut and compared under data-dependent control flow, and come back as results."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Functions of strings where computed numbers decide: of the examples' words in arms and loops, what fails in them, and
-what `try` catches of that; of strings that are put together."""
+"""Functions of strings under data-dependent control flow: of the examples' words in arms and loops, what fails in them,
+and what `try` catches of that; of strings that are put together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strings and enum members that computed numbers decide: as keys, as elements, as states, character by character."""
+"""Data-dependent strings and enum members: as keys, as elements, as states, character by character."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tuples whose length computed numbers decide, as results and inside of them.
+"""Tuples of data-dependent length, as results and inside of them.
 
 Each program is a plain function of `w`, that all examples share, and `x`, a number of its own.
 """

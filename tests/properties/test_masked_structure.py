@@ -1,4 +1,4 @@
-"""Reads of structure inside control that computed numbers decide: fields, elements, what is tested before."""
+"""Reads of structure inside data-dependent control flow: fields, elements, what is tested before."""
 
 from __future__ import annotations
 

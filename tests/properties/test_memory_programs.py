@@ -23,7 +23,7 @@ from tests.properties.test_programs import MANY, NO_SHRINKING
 COMPILED = ("lists", "strings")
 """Features that compile where structure decides; the others are traced there."""
 DECIDED = ("lists", "queues", "dicts", "tallies", "objects")
-"""Features that compile where computed numbers decide."""
+"""Features that compile under data-dependent control flow."""
 
 
 @pytest.fixture(autouse=True)

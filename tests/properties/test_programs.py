@@ -92,7 +92,7 @@ def test_row_by_row():
 
 def test_control_on_computed_numbers():
     """What compiles agrees, and a third of what is drawn compiles at least (three quarters mostly do: room for other
-    draws); the rest is refused with a place and a cure. With some functions that computed numbers decide, for what is
+    draws); the rest is refused with a place and a cure. With some data-dependent functions, for what is
     drawn too seldom, they reach masks and stacks in all their forms."""
     counts: Counter[str] = Counter()
     for function, args in NUMERIC:

@@ -79,7 +79,8 @@ def called(s: LoweringState, args: Sequence[v.Abstract], kwargs: dict[str, v.Abs
 
 
 def _begin(s: LoweringState) -> None:
-    _of(s).error = _of(s).error or UnsupportedError("print() is compiled where computed numbers decide", s.span, CURE)
+    words = "print() is compiled under data-dependent control flow"
+    _of(s).error = _of(s).error or UnsupportedError(words, s.span, CURE)
     _notes(s, CALLS)  # which are the first
 
 

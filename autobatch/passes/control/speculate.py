@@ -505,8 +505,8 @@ def speculate(
     stands: Callable[[If], bool],
 ) -> tuple[Module, Mapping[Span, Obstacle], Mapping[Span, Span]]:
     """The module in which what structure does in such branches runs in front of them; for the other branches what
-    stands in the way; and for the loops and calls that run in front, which branch they stood in. `device`: the values
-    that computed numbers decide. `stands`: can a branch not stay as it is?"""
+    stands in the way; and for the loops and calls that run in front, which branch they stood in. `device`: the
+    data-dependent values. `stands`: can a branch not stay as it is?"""
     made = _Speculation(module, device, fallible, schema, obstacle_in, stands)
     return made.run(), made.obstacles, made.in_front
 

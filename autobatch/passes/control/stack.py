@@ -553,7 +553,7 @@ def _unchanged_parameters(
 
 # ---- outline
 #
-# Loops and branches around calls, which computed numbers decide, become functions, so that a stack can run them.
+# Data-dependent loops and branches around calls become functions, so that a stack can run them.
 #
 # %x = while (%a) test: ... do: ... call @gcd(%a, %b)        %x = call @f.loop0(%a, %b)
 #                                                      ->    func @f.loop0(%a, %b): %x = while (%a) ...; return %x

@@ -317,7 +317,7 @@ class ArenaMemory:
         return parts_of(type, self.capacity)
 
     def refused(self, what: str, cure: str) -> UnsupportedError:
-        return UnsupportedError(f"a list that computed numbers decide {what}", self.span, cure)
+        return UnsupportedError(f"a data-dependent list {what}", self.span, cure)
 
     # ---- lists in memory
 

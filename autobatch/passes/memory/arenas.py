@@ -138,7 +138,7 @@ def _is_float(type: Array) -> bool:
 
 
 def decided_by_device(instruction: Instruction, device: Collection[Operand]) -> bool:
-    """Do computed numbers decide a branch or loop that calls nothing?"""
+    """Is a branch or loop that calls nothing data-dependent?"""
     if not any(x in device for x in deciding(instruction)):
         return False
     return not any(isinstance(i, Call) for i in walk(Region((), (instruction,), ())))
@@ -265,7 +265,7 @@ class _ListsNeedingMemory:
         self.add([y for x, y in zip(sources, targets, strict=True) if x in self.found])
 
     def region(self, region: Region, inside: bool) -> None:
-        """`inside`: do computed numbers decide how often it runs?"""
+        """`inside`: is it data-dependent how often it runs?"""
         for instruction in region.body:
             self.instruction(instruction, inside)
 

@@ -586,9 +586,7 @@ class _Speller(Rewriter):
             self.check(self.asked_of("is_narrow", given[:1]), "OverflowError", message)
         if name in spelt.LOWERING:
             (fine,) = self.traced(jnp.logical_not, (self.asked_of("__contains__", [given[0], "\u03a3"]),))
-            self.check(
-                fine, "NotImplementedError", f"{name}() of a capital sigma, where computed numbers decide strings"
-            )
+            self.check(fine, "NotImplementedError", f"{name}() of a capital sigma, in a data-dependent string")
         known = [... if isinstance(x, Value) else x for x in given]
         if name != "split_item" and texts.may_fail(name, known, []):  # of which there is such a part, as was asked
             kind, message = texts.WHAT_FAILS.get(

@@ -263,7 +263,7 @@ class Rewriter:
         return frozenset(x for x in asked if x not in self.found)
 
     def refused(self, what: str, cure: str = CURE) -> UnsupportedError:
-        return UnsupportedError(f"a string that computed numbers decide {what}", self.span, cure)
+        return UnsupportedError(f"a data-dependent string {what}", self.span, cure)
 
     # ---- regions
 

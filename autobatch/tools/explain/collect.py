@@ -383,7 +383,7 @@ def strategies(program: CompiledProgram, equations: Sequence[Equation], loops: s
     users = {f.name for f in lowered.functions}
     outside = {span: how for name, (span, how) in stacked.items() if name not in users}
     for place, how in sorted(outside.items(), key=lambda each: each[0].line):
-        why = f"it calls a recursion, and computed numbers decide how often{how}"
+        why = f"it calls a recursion, a data-dependent number of times{how}"
         found.append(_strategy(f"loop or branch, line {place.line}", "stack", why, place))
     for function in lowered.functions:
         name = function.name
@@ -469,7 +469,7 @@ def ahead(in_front: Mapping[Span, Span]) -> Iterator[Strategy]:
     """Loops and calls that structure decides, behind tests of computed numbers."""
     for span, branch in sorted(in_front.items(), key=lambda each: each[0].line):
         why = (
-            f"computed numbers decide line {branch.line}: it runs in front of that, for all rows; what it fails with "
+            f"line {branch.line} is data-dependent: it runs in front of that, for all rows; what it fails with "
             "fails those that come here"
         )
         yield _strategy(f"line {span.line}", "ahead", why, span)

@@ -12,7 +12,7 @@ from typing import Any
 
 PLACES = {
     "refused": "cannot be compiled",
-    "stack": "in a recursion that computed numbers decide: block by block, with a stack for each row",
+    "stack": "in a data-dependent recursion: block by block, with a stack for each row",
     "level": "inside the level loop of a recurrence: once for every window of every level",
     "masked": "branches and loops on computed numbers: all rows at once, those that take part under a mask",
     "frame": "one operation over all frames of the batch, before or after the levels",
@@ -67,7 +67,7 @@ class Strategy:
     "example" (a row for each example), "inlined", "one operation" (a loop as a `scan`, a sum without levels), "host"
     (it computes structure alone, and has no rows on the device), "masked" (a loop that computed numbers end, or an arm
     that few rows may take: are the rows that go on packed together? what does a gradient keep?), "ahead" (a loop or
-    call behind a test of computed numbers, which runs in front of it), "stack" (computed numbers decide its calls: it
+    call behind a test of computed numbers, which runs in front of it), "stack" (its calls are data-dependent: it
     runs block by block for all rows that call it, with a stack for each)."""
 
     name: str
