@@ -86,8 +86,8 @@ def has_derivative(value: Any) -> bool:
 
 
 def without_derivative(schema: Schema) -> Schema:
-    """The schema of derivatives: None in the place of what has none, but for the nodes and edges of graphs."""
-    fields, lists = _of_graphs(schema)
+    """The schema of derivatives: None in the place of what has none, but for nodes, edges and keys of dicts."""
+    fields, lists = _of_structure(schema)
     arrays = {s.name for s in schema.lists if s.from_array and not is_float(s.elem)}
 
     def is_none(type: Type) -> bool:
@@ -110,12 +110,15 @@ def without_derivative(schema: Schema) -> Schema:
     return replace(made, root=UNKNOWN, root_optional=True) if is_none(schema.root) else made
 
 
-def _of_graphs(schema: Schema) -> tuple[set[str], set[str]]:
-    """The columns and lists that say which nodes and edges graphs have: a graph of derivatives has the same ones."""
+def _of_structure(schema: Schema) -> tuple[set[str], set[str]]:
+    """The columns and lists that say which nodes and edges graphs have, and which keys dicts and sets: those of
+    derivatives have the same ones."""
     columns, lists, todo = set[str](), set[str](), list[Field]()
     for store in schema.stores:
         if any(c.cls is not None and is_graph_class(c.cls) for c in store.classes):
             todo += [f for f in store.fields if f.name in STRUCTURE or f.name.startswith("without_")]
+        if any(c.kind == "table" and c.cls is not deque for c in store.classes):
+            todo.append(store.fields[0])
     while todo:
         f = todo.pop()
         if f.column in columns:
@@ -130,6 +133,12 @@ def _of_graphs(schema: Schema) -> tuple[set[str], set[str]]:
     return columns, lists
 
 
+def _kept(schema: Schema) -> set[str]:
+    """The columns that derivatives have from their examples."""
+    columns, lists = _of_structure(schema)
+    return columns | {f"{name}.#values" for name in lists}
+
+
 def _is_none(type: Type) -> bool:
     """Is a value of this type no float, and nothing that may hold any?"""
     return not isinstance(type, (Ref, List, BuiltObject)) and not is_float(type)
@@ -142,14 +151,13 @@ def is_float(type: Type | None) -> bool:
 
 def batch_of(leaves: Mapping[str, Any], form: BatchForm, derivatives: Mapping[str, Any]) -> Batch:
     """A Batch of derivatives of examples that are `leaves`: those of some columns are given, of others zero."""
-    schema = without_derivative(form.schema)
-    columns = dict(leaves)
+    schema, kept, columns = without_derivative(form.schema), _kept(form.schema), dict(leaves)
     for column in columns_of(schema):
         name, held = column.name, leaves.get(column.name)
         if column.type == UNKNOWN:
             rows = leaves[name].shape[0]
             columns[name], columns[f"{name}?"] = np.zeros(rows, np.bool_), np.ones(rows, np.bool_)
-        elif held is not None and moves(held):
+        elif held is not None and moves(held) and name not in kept:
             found = derivatives.get(name)
             columns[name] = jnp.zeros(held.shape, held.dtype) if found is None else with_rows(found, held.shape[0])
     return Batch.from_leaves(BatchLeaves(columns), replace(form, schema=schema, plans=(), planners=(), like=None))
@@ -447,7 +455,7 @@ def _pairs(numbered: Any, given: Any, place: str) -> Iterator[tuple[Any, Any, An
 def _numbered(batch: Batch, columns: Mapping[str, Any], bases: Mapping[str, int], common: Common) -> list[Any]:
     """The examples of a batch with the number of its row in the place of every float, counted over all columns."""
     leaves, form = batch.parts()
-    kept = _of_keys(form.schema)
+    kept = _kept(form.schema)
     rows = {n: np.arange(c.shape[0], dtype=np.float64) + bases[n] for n, c in columns.items() if n not in kept}
 
     def kind(name: str, type: Any) -> Any:
@@ -462,25 +470,6 @@ def _numbered(batch: Batch, columns: Mapping[str, Any], bases: Mapping[str, int]
     held = BatchLeaves({**leaves.columns, **rows})
     made = Batch.from_leaves(held, replace(form, schema=numbered, plans=(), planners=(), like=None))
     return made.to_list_with(common, batch.tokens())
-
-
-def _of_keys(schema: Schema) -> set[str]:
-    """The columns of what dicts and sets have as keys, by which their values are found."""
-    stores = {s.name: s for s in schema.stores}
-    lists = {s.name: s for s in schema.lists}
-    found: set[str] = set()
-    todo = [s.fields[0].type for s in schema.stores if any(c.kind == "table" and c.cls is not deque for c in s.classes)]
-    while todo:
-        match todo.pop():
-            case Ref(store=name):
-                found |= {f.column for f in stores[name].fields}
-                todo += [f.type for f in stores[name].fields]
-            case List(store=str(name)):
-                found.add(f"{name}.#values")
-                todo.append(lists[name].elem)
-            case _:
-                pass
-    return found
 
 
 class Seen:

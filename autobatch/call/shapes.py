@@ -32,6 +32,7 @@ from autobatch.data.columns import ROOT, Ints, offsets_of
 from autobatch.data.ragged import Ragged, ShapesDiffer
 from autobatch.data.schema import Schema
 from autobatch.errors import BatchError, Error, ExampleError, Failure, PlanError, SourceError
+from autobatch.frontend.lowering.state import DictsDiffer
 from autobatch.ir.jax_compat import row_type
 
 # ---- group results
@@ -112,7 +113,10 @@ class JoinedResults:
         some = [k for k, n in enumerate(capacities) if n] or [0]  # where there are no rows, their type is unknown
         inner = JoinedResults(self.function, known, tuple(capacities[k] for k in some))
         return Ragged(
-            _cleared(inner.value([parts[k].values for k in some]), position < offsets[-1]), offsets, parts[0].is_tuples
+            _cleared(inner.value([parts[k].values for k in some]), position < offsets[-1]),
+            offsets,
+            parts[0].is_tuples,
+            parts[0].is_arrays,
         )
 
     def mixture(self, parts: Sequence[Any]) -> Batch:
@@ -239,6 +243,21 @@ class ByShape:
             return (self.call(bound),)
         except (ShapesDiffer, NeedsWhole, RaggedRefused) as why:
             return why
+        except DictsDiffer as error:
+            if self.known.keys_are_data or any(s.kind == "batch" for s in bound.slots):
+                raise
+            return self.with_keys_as_data(bound, error)
+
+    def with_keys_as_data(
+        self, bound: BoundArguments, refused: DictsDiffer
+    ) -> tuple[Any] | ShapesDiffer | NeedsWhole | RaggedRefused:
+        """The same where the keys of dicts of strings are data, from here on; the first error where that is none."""
+        self.known.keys_are_data = True
+        try:
+            return self.attempt(bound)
+        except (SourceError, BatchError):
+            self.known.keys_are_data = False
+            raise refused from None
 
     def whole(self, bound: BoundArguments, refused: RaggedRefused) -> Any:
         """The result where some ragged columns are arrays as a whole: one of them, or all."""

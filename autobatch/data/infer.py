@@ -30,7 +30,7 @@ from autobatch.ir.core import BOOL, FLOAT, INT, STR, Array, BuiltObject, List, R
 MAX_NESTING = 64
 """Lists in lists, at most: their type names every level. Deeper structure needs a class, which names itself."""
 
-RecordKind = Literal["object", "namedtuple", "tuple", "list", "dict"]
+RecordKind = Literal["object", "namedtuple", "tuple", "list", "dict", "table"]
 Signature = tuple[str | None, ...]
 
 
@@ -133,6 +133,8 @@ class Inference:
                 if not all(a == b or a is None or b is None for a, b in pairs):
                     continue
                 known.signature = tuple(a if a is not None else b for a, b in pairs)
+            elif kind == "table" and known.signature != signature:
+                continue
             return known
         name = cls.__name__ if cls is not None else ("dict" if kind == "dict" else f"{kind}{len(names)}")
         made = InferredRecord(kind, name, cls, {n: InferredPlace(_in_words(name, kind, n)) for n in names}, signature)
@@ -254,16 +256,13 @@ class Inference:
         held = schema.store(store)
         made: list[InferredRecord] = []
         for k, cls in enumerate(held.classes):
-            if cls.kind == "table":
-                raise BatchError(
-                    f"a {cls.name} among the results of a function cannot be among the examples of another one: return "
-                    "list(...) of its items instead"
-                )
             fields = [f for f in held.fields if k in f.classes]
             if cls.cls is None:
                 fields.sort(key=lambda f: (0, f.name) if cls.kind == "dict" else (len(f.name), f.name))
             names = tuple(f.name for f in fields)
             signature = tuple(sort_of_type(f.type, schema) for f in fields) if cls.cls is None else ()
+            if cls.kind == "table":
+                signature = (sort_of_table(held, schema),)
             made.append(self.record(cls.kind, cls.cls, names, signature))
             if cls.kind == "dict":
                 made[-1].see_keys(cls.keys)
@@ -311,13 +310,21 @@ def sort_of_type(type: Type, schema: Schema) -> str | None:
             return sort_of_array(type) if type != UNKNOWN else None
         case Tag(vocabulary=vocabulary):
             return vocabulary
+        case Ref(store=store) if (held := schema.store(store)).classes[0].kind == "table":
+            return sort_of_table(held, schema)
         case Ref() | BuiltObject():
             return "record"
-        case List(store=store):
-            held = schema.list(store) if store is not None else None
-            if held is not None and held.from_array and isinstance(held.elem, Array):
-                return f"{held.elem.dtype}/array"
+        case List(store=name):
+            items = schema.list(name) if name is not None else None
+            if items is not None and items.from_array and isinstance(items.elem, Array):
+                return f"{items.elem.dtype}/array"
             return "list"
+
+
+def sort_of_table(store: Store, schema: Schema) -> str:
+    """What the dicts or sets of a store hold: those in one place hold values of one type, which may be dicts again."""
+    sorts = (sort_of_type(f.type.elem, schema) for f in store.fields if isinstance(f.type, List))
+    return f"table({', '.join(map(str, sorts))})"
 
 
 def sort_of_array(type: Array) -> str:

@@ -87,8 +87,8 @@ def cure(cls: type) -> str:
         return "use `list(x)`"
     if issubclass(cls, (datetime.date, datetime.time, datetime.timedelta)):
         return "use a number: `x.timestamp()`, `x.total_seconds()`, or fields for year, month, day"
-    if issubclass(cls, (set, frozenset)):
-        return "its order is not defined; use a sorted list"
+    if issubclass(cls, (set, frozenset)) and cls not in (set, frozenset):
+        return "a subclass of set would lose what it adds; use set(x)"
     if issubclass(cls, (bytes, bytearray, memoryview)):
         return "use `numpy.frombuffer(x, numpy.uint8)` or a str"
     if issubclass(cls, (type, types.ModuleType, types.BuiltinFunctionType)) or hasattr(cls, "__get__"):
@@ -102,9 +102,9 @@ def cure(cls: type) -> str:
         return "convert it with `numpy.asarray(x)`"
     if hasattr(cls, "__next__"):
         return "it can be read only once; use a list"
-    if cls.__module__ == "builtins" and not issubclass(cls, (list, tuple, dict)):
+    if cls.__module__ == "builtins" and not issubclass(cls, (list, tuple, dict, set, frozenset)):
         return "use a list, a dataclass, numbers or arrays"
-    if not issubclass(cls, (list, tuple, dict)) and _hides_fields(cls):
+    if not issubclass(cls, (list, tuple, dict, set, frozenset)) and _hides_fields(cls):
         return "it hides its fields; convert it to a dataclass, numbers or arrays"
     return ""
 

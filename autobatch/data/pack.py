@@ -157,10 +157,11 @@ class ObjectWalk:
     roots: FieldValues
 
 
-def walk(examples: Sequence[Any]) -> ObjectWalk:
-    """Visit every object of the examples. Raises BatchError for what cannot be packed."""
+def walk(examples: Sequence[Any], keys_are_data: bool = False) -> ObjectWalk:
+    """Visit every object of the examples. Raises BatchError for what cannot be packed. `keys_are_data`: also those of
+    dicts of strings, where all values are of one sort."""
     with _collector_paused():
-        return Walker(examples).whole()
+        return Walker(examples, keys_are_data).whole()
 
 
 def learned(known: TypeRegistry, x: Any, is_shape: bool) -> TypeRegistry:
@@ -223,8 +224,8 @@ def _collector_paused() -> Iterator[None]:
 
 
 class Walker:
-    def __init__(self, examples: Sequence[Any]) -> None:
-        self.examples = examples
+    def __init__(self, examples: Sequence[Any], keys_are_data: bool = False) -> None:
+        self.examples, self.keys_are_data = examples, keys_are_data
         self.tables: list[ObjectTable] = []
         self.fixed: dict[type, ObjectTable] = {}
         self.forms: dict[Any, ObjectTable] = {}
@@ -314,6 +315,8 @@ class Walker:
             return self.tuple_table(x), x
         if issubclass(cls, dict):
             return self.dict_table(x)
+        if cls in (set, frozenset):
+            return self.items_table(x, cls, ("keys",)), (list(x),)
         made = self.with_fixed_fields(cls)
         if made is None:
             return self.plain_table(x)
@@ -351,9 +354,11 @@ class Walker:
         return [(*v,) if type(v) is tuple else v for v in values]
 
     def dict_table(self, x: dict[Any, Any]) -> tuple[ObjectTable, _Values]:
-        if not all(type(k) is str for k in x):
-            bad = next(k for k in x if type(k) is not str)
-            raise self.refused(x, f"its keys must be fixed strings, and {bad!r} is none; use a list of pairs")
+        """A dict of constant strings has a field for each; any other one its keys and its values, in order."""
+        if self.has_items(x):
+            if isinstance(x, collections.defaultdict) and x.default_factory is not None:
+                raise self.refused(x, "what it makes of missing keys is code; use dict(x)")
+            return self.items_table(x, dict, ("keys", "values")), (list(x), list(x.values()))
         names = tuple(sorted(x))
         values = [x[k] for k in names]
         form = (dict, names, *self.form(values))
@@ -361,6 +366,27 @@ class Walker:
             known = self.forms[form] = self.table("dict", None, names, list, self.signature(values))
         known.orders.add(tuple(x))
         return known, values
+
+    def items_table(self, x: Any, cls: type, names: tuple[str, ...]) -> ObjectTable:
+        """The table of the dicts or sets of one type whose keys are data."""
+        form = (cls, self.sort_of_items(x))
+        if (known := self.forms.get(form)) is None:
+            known = self.forms[form] = self.table("table", cls, names, tuple, form[1:])
+        return known
+
+    def has_items(self, x: Any) -> bool:
+        """Is it a dict or set whose keys are data?"""
+        if not isinstance(x, dict):
+            return type(x) in (set, frozenset)
+        if not all(type(k) is str for k in x):
+            return True
+        return self.keys_are_data and len({self.sort(y, _MOST_NESTED) for y in x.values()}) < 2
+
+    def sort_of_items(self, x: Any, depth: int = 0) -> str:
+        """As `infer.sort_of_table` gives it for their store."""
+        lists = (x, x.values()) if isinstance(x, dict) else (x,)
+        sorts = (next((s for y in values if (s := self.sort(y, depth + 1)) is not None), None) for values in lists)
+        return f"table({', '.join(map(str, sorts))})"
 
     def plain_table(self, x: Any) -> tuple[ObjectTable, _Values]:
         """An instance of a class whose attributes may differ by instance."""
@@ -387,7 +413,7 @@ class Walker:
         """The sort of each element, as `infer.sort_of_type` gives it for its type."""
         return tuple(map(self.sort, values))
 
-    def sort(self, value: Any) -> str | None:
+    def sort(self, value: Any, depth: int = 0) -> str | None:
         match category(type(value)):
             case Category.NONE:
                 return None
@@ -403,6 +429,8 @@ class Walker:
                 except TypeError as error:
                     raise self.refused(value, str(error)) from None
                 return sort_of_array(found)
+            case Category.OBJECT if depth < _MOST_NESTED and self.has_items(value):
+                return self.sort_of_items(value, depth)
             case Category.OBJECT | Category.REFUSED:
                 return "list" if isinstance(value, list) else "record"
 
@@ -414,6 +442,10 @@ class Walker:
             f"{find_path(self.examples[self.example], x, self.example)}: a value of class "
             f"{type(x).__module__}.{type(x).__qualname__} cannot be packed: {why}"
         )
+
+
+_MOST_NESTED = 16
+"""Dicts in dicts, at most, whose types are told apart."""
 
 
 def _fixed_names(cls: type) -> tuple[str, ...] | None:
@@ -486,11 +518,17 @@ def spell(index: int, steps: Sequence[str]) -> str:
 AnyArray = np.ndarray[Any, Any]
 
 
-def pack(examples: Sequence[Any], like: Schema | None = None, reader: ObjectReader | None = None) -> Columns:
+def pack(
+    examples: Sequence[Any],
+    like: Schema | None = None,
+    reader: ObjectReader | None = None,
+    keys_are_data: bool = False,
+) -> Columns:
     """Pack a sequence of examples.
 
     `like` is a schema that the result's schema contains: what the data adds is joined to it. `reader`: the machine that
-    reads objects; what that cannot, Python does, and finds the words for what goes wrong. Raises BatchError for
+    reads objects; what that cannot, Python does, and finds the words for what goes wrong. `keys_are_data`: as `walk`
+    takes it, without the machine. Raises BatchError for
     values that cannot be packed and for fields whose values differ in type, naming the example and the path to it;
     ShapesDiffer where only the shapes of arrays keep examples from being of one type."""
     if len(examples) == 0:
@@ -498,10 +536,10 @@ def pack(examples: Sequence[Any], like: Schema | None = None, reader: ObjectRead
             raise BatchError("the list of examples is empty, so their types are unknown; pass `like=`")
         return empty_columns(like)
     found = None
-    if reader is not None:
+    if reader is not None and not keys_are_data:
         with suppress(BatchError, Mixed):
             found = _by_machine(examples if type(examples) is list else list(examples), like, reader)
-    return _Packer(walk(examples), like).columns() if found is None else found
+    return _Packer(walk(examples, keys_are_data), like).columns() if found is None else found
 
 
 FIRST = 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -29,7 +30,7 @@ class ListedRows(Protocol):
     def to_list(self) -> list[Any]: ...
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("values", "offsets"), meta_fields=("is_tuples",))
+@partial(jax.tree_util.register_dataclass, data_fields=("values", "offsets"), meta_fields=("is_tuples", "is_arrays"))
 @dataclass(frozen=True, eq=False)
 class Ragged:
     """A batch of lists: list i holds the rows `offsets[i]:offsets[i + 1]` of `values`.
@@ -39,6 +40,7 @@ class Ragged:
         of lists), or a pytree of these. Rows past `offsets[-1]` are capacity: zero, and never read.
       offsets: int32[B + 1], from 0, not decreasing.
       is_tuples: does `ab.unbatch` give a tuple for each list?
+      is_arrays: does it give an array?
 
     A pytree of `values` and `offsets`, so it passes through `jax.jit` and `jax.grad`.
 
@@ -54,6 +56,7 @@ class Ragged:
     values: Any
     offsets: Any
     is_tuples: bool = field(default=False, repr=False)
+    is_arrays: bool = field(default=False, repr=False)
 
     def __len__(self) -> int:
         """The number of lists."""
@@ -86,15 +89,19 @@ class Ragged:
         return self.offsets[1:] - self.offsets[:-1]
 
     def to_list(self) -> list[Any]:
-        """Python lists. Entries of shape () become Python numbers, other entries NumPy arrays.
+        """Python lists, or arrays where `is_arrays` says so. Entries of shape () become Python numbers, other entries
+        NumPy arrays.
 
         >>> import numpy as np
         >>> Ragged((np.array([1, 2]), np.eye(2)), np.array([0, 1, 2])).to_list()
         [[(1, array([1., 0.]))], [(2, array([0., 1.]))]]
         """
         bounds = self._bounds("to_list")
+        if self.is_arrays and not isinstance(self.values, Ragged):
+            return [np.asarray(self.values)[a:b] for a, b in pairwise(bounds.tolist())]
         entries = _entries(self.values, int(bounds[-1]))
-        return [entries[a:b] for a, b in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)]
+        lists = [entries[a:b] for a, b in pairwise(bounds.tolist())]
+        return list(map(np.array, lists)) if self.is_arrays else lists
 
     def to_padded(self, fill: Any = 0, length: int | None = None) -> tuple[Any, Any]:
         """The lists as one rectangle: `(array, mask)`, both with the axes list, position; `mask` is true at rows.

@@ -16,10 +16,11 @@ class Plain:
         self.__dict__.update(attributes)
 
 
-def agrees(function: Any, examples: Any) -> None:
+def agrees(function: Any, examples: Any, packed: bool = True) -> None:
     f = ab.batched(function)
     assert ab.unbatch(f(examples)) == pytest.approx(f.loop(examples))
-    assert ab.unbatch(f(ab.pack(examples))) == pytest.approx(f.loop(examples))
+    if packed:
+        assert ab.unbatch(f(ab.pack(examples))) == pytest.approx(f.loop(examples))
 
 
 @pytest.mark.parametrize(
@@ -33,8 +34,9 @@ def agrees(function: Any, examples: Any) -> None:
 )
 def test_keys_are_in_their_order(function: Any) -> None:
     agrees(function, ONE_ORDER)
+    agrees(function, TWO_ORDERS, packed=False)
     with pytest.raises(ab.UnsupportedError, match="different orders in different examples"):
-        ab.batched(function)(TWO_ORDERS)
+        ab.batched(function)(ab.pack(TWO_ORDERS))
 
 
 def test_dicts_come_back_in_their_order(tmp_path: Any) -> None:
@@ -54,10 +56,19 @@ def test_looking_up_needs_no_order(function: Any) -> None:
     agrees(function, TWO_ORDERS)
 
 
-@pytest.mark.parametrize("function", [lambda d: d["a"], lambda d: sum(d.values()), lambda d: d.get("a", 0.0)])
+OTHER_KEYS = [{"a": 1.0}, {"b": 2.0, "c": 3.0}]
+
+
+@pytest.mark.parametrize("function", [lambda d: len(d), lambda d: sum(d.values()), lambda d: d.get("a", 0.0)])
 def test_other_keys_in_other_examples(function: Any) -> None:
+    agrees(function, OTHER_KEYS, packed=False)
     with pytest.raises(ab.UnsupportedError, match=r"different keys in different examples: \{'a'\} and \{'b', 'c'\}"):
-        ab.batched(function)([{"a": 1.0}, {"b": 2.0, "c": 3.0}])
+        ab.batched(function)(ab.pack(OTHER_KEYS))
+
+
+def test_a_key_that_some_examples_lack() -> None:
+    with pytest.raises(ab.ExampleError, match="example 1 .*KeyError: 'a'"):
+        ab.batched(lambda d: d["a"])(OTHER_KEYS)
 
 
 def test_tuples_of_other_lengths() -> None:

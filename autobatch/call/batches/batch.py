@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -30,6 +31,7 @@ from autobatch.data.storage import save as save_columns
 from autobatch.data.together import conform, width_of
 from autobatch.data.unpack import Common, Token, tokens_of, unpack
 from autobatch.errors import BatchError, PlanError
+from autobatch.ir.core import List, Tag
 from autobatch.planning.plan import Share
 
 # ---- packing
@@ -41,9 +43,16 @@ Declared = Callable[[], Schema] | None
 """What annotations say about the types of examples; read only where examples do not show them."""
 
 
-def pack(examples: Sequence[Any], like: Schema | None = None) -> Columns:
+def pack(examples: Sequence[Any], like: Schema | None = None, keys_are_data: bool = False) -> Columns:
     """Examples as columns (`data/pack.py`), read by machine code where there is some."""
-    return pack_by(examples, like, reading_machine())
+    return pack_by(examples, like, reading_machine(), keys_are_data or (like is not None and _keys_are_data(like)))
+
+
+@lru_cache(maxsize=256)
+def _keys_are_data(schema: Schema) -> bool:
+    """Are strings keys of dicts there whose keys are data?"""
+    tables = (s.fields[0].type for s in schema.stores if any(c.kind == "table" and c.cls is dict for c in s.classes))
+    return any(isinstance(x, List) and isinstance(x.elem, Tag) for x in tables)
 
 
 def pack_like(examples: Sequence[Any], seen: Sequence[Schema], declared: Declared, function: str) -> Columns:
@@ -62,13 +71,13 @@ def pack_like(examples: Sequence[Any], seen: Sequence[Schema], declared: Declare
     return pack_fresh(examples, declared)
 
 
-def pack_fresh(examples: Sequence[Any], declared: Declared = None) -> Columns:
+def pack_fresh(examples: Sequence[Any], declared: Declared = None, keys_are_data: bool = False) -> Columns:
     """Pack examples; where all their lists are empty, annotations say what they hold."""
-    columns = pack(examples, None if examples or declared is None else declared())
+    columns = pack(examples, None if examples or declared is None else declared(), keys_are_data)
     if unknown_lists(columns.schema) and declared is not None:
-        columns = pack(examples, declared())
+        columns = pack(examples, declared(), keys_are_data)
     if unknown_lists(columns.schema) and (wider := _from_classes(columns.schema)) is not None:
-        columns = pack(examples, wider)
+        columns = pack(examples, wider, keys_are_data)
     return columns
 
 

@@ -230,12 +230,17 @@ class KnownTypes:
     """Why the arrays of a ragged column (of so many components) have to be arrays of one shape."""
     lock: threading.RLock = field(default_factory=threading.RLock)
 
+    keys_are_data: bool = False
+    """Did the function need that of dicts of strings, as they had different keys?"""
+
     apart: dict[tuple[int, Schema, Schema], None] = field(default_factory=dict)
     """Types that join, but with which the function does not compile: of the examples, and joined."""
 
     def pack(self, examples: list[Any], seen: Sequence[Schema], declared: Declared, function: str) -> Columns:
         """Pack examples into columns; where there are none, their types are those that were seen before."""
-        return pack_fresh(examples, declared) if examples else pack_like(examples, seen, declared, function)
+        if not examples:
+            return pack_like(examples, seen, declared, function)
+        return pack_fresh(examples, declared, self.keys_are_data)
 
     def has_seen(self, schema: Schema, width: int) -> bool:
         """Did the function compile for examples of these very types?"""

@@ -21,7 +21,15 @@ from typing import Any, NoReturn
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.library.methods import METHODS
 from autobatch.frontend.library.prelude import run
-from autobatch.frontend.lowering.attributes import attribute, class_list, classes_of, is_class, written
+from autobatch.frontend.lowering.attributes import (
+    attribute,
+    class_list,
+    classes_of,
+    fields_of,
+    is_class,
+    is_none,
+    written,
+)
 from autobatch.frontend.lowering.joins import conditional, stored
 from autobatch.frontend.lowering.numbers import operand_of, traced
 from autobatch.frontend.lowering.state import LoweringState, expand
@@ -544,9 +552,12 @@ def _of_fields(x: Any) -> Any:
 
 
 def brought_in(s: LoweringState, value: v.Abstract) -> v.Abstract:
-    """An object of the examples as a row of the memory of its class, where that adopts such; else the value."""
+    """An object of the examples as a row of the memory of its class, where that adopts such; a dict or set whose keys
+    are data as lists of its keys and values; else the value."""
     if not isinstance(value, v.Leaf) or not isinstance(value.type, Ref):
         return value
+    if (tables := _positions_of_tables(s, value)) is not None:
+        return _table_of_given(s, value, tables)
     found = [heaps.heap_of(s, c.cls) for c in class_list(s, value.type)]
     if not any(heap is not None and heap.adopts for heap in found):
         return value
@@ -554,6 +565,42 @@ def brought_in(s: LoweringState, value: v.Abstract) -> v.Abstract:
     if (known := s.block.recall(key)) is None:
         known = s.block.memo[key] = run(s, _as_row, [value], {})
     return known
+
+
+def _positions_of_tables(s: LoweringState, value: v.Leaf) -> frozenset[int] | None:
+    """The classes of an object that are dicts or sets whose keys are data, where all others are empty dicts."""
+    assert isinstance(value.type, Ref)
+    classes, fields = class_list(s, value.type), s.context.schema.store(value.type.store).fields
+    found = frozenset(k for k, c in enumerate(classes) if c.kind == "table")
+    others = [k for k in range(len(classes)) if k not in found]
+    empty = all(classes[k].kind == "dict" and not any(k in f.classes for f in fields) for k in others)
+    return found if found and empty else None
+
+
+def _table_of_given(s: LoweringState, value: v.Leaf, tables: frozenset[int]) -> v.Abstract:
+    """A dict or set of the examples by lists of its keys and values."""
+    key = ("table of", value.operand)
+    if (known := s.block.recall(key)) is None:
+        absent, empty = is_none(s, value.operand), v.Record("list", (), ())
+        known = s.block.memo[key] = conditional(
+            s,
+            absent,
+            lambda t: v.Static(None),
+            lambda t: conditional(
+                t,
+                is_class(t, value.operand, tables),
+                lambda u: _opened_table(u, replace(value, classes=tables)),
+                lambda u: v.Record("table", ("keys", "values"), (empty, empty), dict),
+            ),
+        )
+    return known
+
+
+def _opened_table(s: LoweringState, value: v.Leaf) -> v.Abstract:
+    found = fields_of(s, value)
+    assert found is not None
+    s.context.identities.stored(found)
+    return found
 
 
 def _row_of_fields(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:

@@ -15,6 +15,7 @@ from typing import Any
 from autobatch.frontend.library import tables
 from autobatch.frontend.library.tables import EMPTY
 from autobatch.frontend.lowering.joins import stored
+from autobatch.frontend.lowering.numbers import present
 from autobatch.frontend.lowering.sequences import sequence
 from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import list_heap
@@ -38,6 +39,8 @@ def is_frozen(value: v.Abstract) -> bool:
 
 def members(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """The elements of a set as a list, for what does not depend on their order; other values as they are."""
+    if isinstance(value, v.Optional) and tables.is_table(value.value):
+        value = present(s, value)
     if isinstance(value, v.MemoryRow) and value.heap.is_set:
         return list_heap.column(s, list_heap.there(s, value), 0)
     if isinstance(value, v.Record) and value.kind == "table" and value.cls in SETS:

@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 
 import jax.numpy as jnp
 
+from autobatch.data.schema import UNKNOWN
 from autobatch.errors import TypeConflictError
 from autobatch.frontend.library.equality import compares_fields
 from autobatch.frontend.lowering.attributes import class_list, classes_of
@@ -31,6 +32,7 @@ from autobatch.frontend.lowering.sequences import (
     is_tuple,
     item,
     length,
+    list_item,
     listing_item,
     maximum,
     reverse,
@@ -198,6 +200,10 @@ def values_of(table: v.Record) -> v.Abstract:
 def position(s: LoweringState, table: v.Record, key: v.Abstract) -> v.Leaf | None:
     """Where a key is, -1 where it is not there; None where it cannot be there."""
     key, keys = hashable(s, key), _listed(s, keys_of(table))
+    if isinstance(keys_of(table), v.Leaf) and keys is not None:
+        found = s.call(v.Static(_place_of), [keys, key])
+        assert isinstance(found, v.Leaf)
+        return found
     if keys is None:
         return None
     try:
@@ -206,6 +212,14 @@ def position(s: LoweringState, table: v.Record, key: v.Abstract) -> v.Leaf | Non
         return None
     lists, parts = convert(s, keys, ListingLayout(layout)), convert(s, key, layout) or [s.scalar(0)]
     return v.Leaf(s.apply(own("find"), (*lists, *parts), INT))
+
+
+def _place_of(keys: Any, key: Any) -> Any:
+    """In a dict of the examples, as a function of one example."""
+    for k in range(len(keys)):
+        if keys[k] == key:
+            return k
+    return -1
 
 
 def holds(s: LoweringState, table: v.Record, key: v.Abstract) -> v.Abstract:
@@ -284,9 +298,12 @@ def first_of(s: LoweringState, items: v.Abstract, count: v.Abstract) -> v.Abstra
 
 
 def _value_at(s: LoweringState, table: v.Record, place: v.Leaf) -> v.Abstract:
-    values = _listed(s, values_of(table))
-    assert values is not None
-    return listing_item(s, values, place)
+    values = values_of(table)
+    if isinstance(values, v.Leaf):
+        return list_item(s, values.operand, place)
+    listed = _listed(s, values)
+    assert listed is not None
+    return listing_item(s, listed, place)
 
 
 def _shown(key: v.Abstract) -> tuple[str, list[Operand]]:
@@ -319,6 +336,7 @@ def of_pairs(s: LoweringState, pairs: v.Abstract) -> v.Record:
 
 def updated(s: LoweringState, table: v.Record, more: v.Abstract) -> v.Record:
     """The dict with the items of another one, or of a sequence of pairs."""
+    more = present(s, more)
     more = list_heap.copied(s, more) if list_heap.is_dict_row(more) else more
     found = expand(s, more)
     if isinstance(found, v.Record) and found.kind == "dict":
@@ -532,8 +550,35 @@ def _listed(s: LoweringState, items: v.Abstract) -> v.Listing | None:
     """A list of keys or values as one of the program; None for an empty one."""
     if isinstance(items, v.Record):
         return as_listing(s, items) if items.items else None
+    if isinstance(items, v.Leaf):
+        return _given_items(s, items)
     assert isinstance(items, v.Listing)
     return items
+
+
+def _given_items(s: LoweringState, items: v.Leaf) -> v.Listing | None:
+    """The list of the keys, or of the values, of a dict of the examples: tuples as their elements."""
+    assert isinstance(items.type, List)
+    if items.type.elem == UNKNOWN:
+        return None
+    if not isinstance(items.type.elem, Ref):
+        return v.Listing((items.operand,), LeafLayout(items.type.elem))
+    known = s.block.recall(("items", items.operand))
+    if known is None:
+        whole = sequence(s, items)
+        assert isinstance(whole, v.Lazy)
+        opened = replace(whole, item=lambda t, i: _opened_key(t, whole.item(t, i)))
+        known = s.block.memo["items", items.operand] = s.context.rules.materialise(s, opened)
+    assert isinstance(known, v.Listing)
+    return known
+
+
+def _opened_key(s: LoweringState, key: v.Abstract) -> v.Abstract:
+    """A tuple of the examples as one of its elements, whatever tuples are in it."""
+    found = s.context.rules.parts(s, key) if isinstance(key, v.Leaf) and isinstance(key.type, Ref) else None
+    if found is None or found.kind not in ("tuple", "namedtuple"):
+        return key
+    return replace(found, items=tuple(_opened_key(s, x) for x in found.items))
 
 
 # ---- deques
