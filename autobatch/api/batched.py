@@ -46,7 +46,7 @@ from autobatch.data.infer import disagreements, schema_of_annotation
 from autobatch.data.ragged import ShapesDiffer, ragged_names
 from autobatch.data.schema import Schema
 from autobatch.errors import BatchError, Error, PlanError, SourceError, UnsupportedError, entry, nearest, show
-from autobatch.frontend.lowering.state import UnseenInTraces
+from autobatch.frontend.lowering.state import SeenInMemory, UnseenInTraces
 from autobatch.options import BACKENDS, Options, current, enable_compilation_cache, options
 from autobatch.tools.explain import Explanation, GroupedExplanation, backend_of, explain_parts, explain_refusal
 
@@ -100,6 +100,7 @@ class Batched(Generic[P, R]):
         self.warm: defaultdict[Any, Warm] = defaultdict(Warm)  # calls, and gradients by what they are by
         self.room = self._cache.room
         self._traces = Traced(self._name)
+        self._unseen: set[Any] = set()  # calls whose changes in place a trace would not see
 
     # -- calls
 
@@ -371,9 +372,14 @@ class Batched(Generic[P, R]):
     def _prepared(self, bound: BoundArguments, chosen: Options, runs: bool, moving: bool, derives: bool) -> Prepared:
         """As `prepare`, by XLA where JAX traces the arguments."""
         refused: Exception | None = None
+        if chosen.trace and bound.key in self._unseen:
+            chosen = replace(chosen, trace=False)
         if not (chosen.trace and self._traces.knows(bound)):
             try:
                 return self._compiled(bound, chosen, runs, moving, derives)
+            except SeenInMemory:
+                self._unseen.add(bound.key)
+                return self._compiled(bound, replace(chosen, trace=False), runs, moving, derives)
             except UnseenInTraces as error:
                 raise UnsupportedError(error.message, error.span, error.cure) from None
             except (SourceError, BatchError) as error:

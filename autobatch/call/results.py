@@ -465,11 +465,11 @@ def build(template: Template, outcome: Outcome, out_axes: Any = 0) -> Any:
         case Container(kind="list"):
             _no_axis(out_axes, outcome.function, "a list")
             return _written_out(template, outcome)
-        case ListTemplate(element=element, length=length, is_tuple=is_tuple):
+        case ListTemplate(element=element, length=length, is_tuple=is_tuple, is_array=is_array):
             _no_axis(out_axes, outcome.function, "a list")
             held = outcome.results[length]
             assert isinstance(held, RaggedResult)
-            return Ragged(build(element, outcome.inside(held)), held.offsets, is_tuple)
+            return Ragged(build(element, outcome.inside(held)), held.offsets, is_tuple, is_array)
         case Fixed(value=value):
             return _fixed(value, outcome, out_axes)
         case Output() | Container() | OptionalTemplate() | Pointer():
@@ -690,6 +690,8 @@ def _rows(leaf: Any, common: Common) -> list[Any]:
     if isinstance(leaf, Objects):
         return leaf.to_list()
     if isinstance(leaf, Ragged):
+        if leaf.is_arrays:
+            return leaf.to_list()
         bounds = np.asarray(leaf.offsets).tolist()
         packed = jax.tree.leaves(leaf.values, is_leaf=lambda x: isinstance(x, PACKED))
         rows = _entries(leaf.values, bounds[-1], common) if packed else [leaf.values] * bounds[-1]

@@ -82,11 +82,12 @@ class Container:
 class ListTemplate:
     """A list whose length is known at run time. `element` says what an element is: each output in it is a list, with
     one entry an element. `length`: a result that is a list of that length, whatever it holds. `is_tuple`: it is a
-    tuple."""
+    tuple; `is_array`: an array, whose first axis is that long."""
 
     element: Template
     length: int
     is_tuple: bool = False
+    is_array: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +179,8 @@ class _RenumberedTemplate:
                 if id(template) not in self.made:  # what stands twice is one object
                     self.made[id(template)] = replace(template, children=tuple(map(self.of, children)))
                 return self.made[id(template)]
-            case ListTemplate(element=element, length=length, is_tuple=is_tuple):
-                return ListTemplate(self.of(element), self.places[length], is_tuple)
+            case ListTemplate(element=element, length=length):
+                return replace(template, element=self.of(element), length=self.places[length])
             case OptionalTemplate(value=value, missing=missing):
                 return OptionalTemplate(self.of(value), self.places[missing])
             case Pointer(index=index, of=of):

@@ -148,7 +148,7 @@ def test_types_that_do_not_join_name_both_places():
     def wrong(t):
         if t.left is None:
             return jnp.zeros(2)
-        return jnp.zeros(3)
+        return jnp.zeros((3, 2))
 
     with pytest.raises(ab.TypeConflictError, match="test_results.py"):
         wrong(trees())

@@ -153,7 +153,7 @@ def branch_types(n):
     if n > 0:
         x = jnp.ones(3)
     else:
-        x = jnp.ones(4)
+        x = jnp.ones((4, 2))
     return x
 
 
@@ -176,14 +176,14 @@ def result_types(n):
 def loop_types(xs):
     s = jnp.zeros(3)
     for _ in xs:
-        s = jnp.concatenate([s, s])
+        s = jnp.stack([s, s])
     return s
 
 
 def recursion_types(n):
     if n == 0:
         return jnp.zeros(1)
-    return jnp.concatenate([recursion_types(n - 1), jnp.zeros(1)])
+    return jnp.stack([recursion_types(n - 1)])
 
 
 def starred_list(xs):

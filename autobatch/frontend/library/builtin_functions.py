@@ -158,13 +158,13 @@ def is_instance(s: LoweringState, value: v.Abstract, classes: Any) -> v.Abstract
         case v.Optional(value=inner, missing=missing):
             whole = type(None) in members
             return conditional(s, missing, lambda t: v.Static(whole), lambda t: is_instance(t, inner, classes))
+        case v.Record() | v.MemoryRow() | v.Listing() | v.Leaf() if is_stack(s, value):
+            return v.Static(any(c.__module__.split(".")[0] in _ARRAY_LIBRARIES for c in members))
         case v.MemoryRow():
             return list_heap.is_instance(s, value, members)
         case v.Record(kind=kind, cls=cls):
             made = cls if cls is not None else {"tuple": tuple, "list": list, "dict": dict}[kind]
             return v.Static(any(issubclass(made, c) for c in members))
-        case v.Listing() | v.Leaf() if is_stack(s, value):
-            return v.Static(any(c.__module__.split(".")[0] in _ARRAY_LIBRARIES for c in members))
         case v.Listing(is_tuple=is_tuple) | v.Lazy(is_tuple=is_tuple):
             return v.Static(issubclass(tuple if is_tuple else list, members))
         case v.Leaf(operand=operand) if isinstance(operand.type, Ref):

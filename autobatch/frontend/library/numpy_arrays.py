@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import jax.scipy.special as special
 import numpy as np
 
+from autobatch.frontend.library.ndarray import is_dynamic
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import Layout, LeafLayout, ListingLayout, OptionalLayout, RecordLayout, layout_of
 from autobatch.frontend.types.statics import inputs
@@ -47,12 +48,16 @@ def _kinds(values: Sequence[v.Abstract]) -> Iterator[bool | None]:
                     yield numpy
             case v.Optional(value=inner):
                 yield from _kinds([inner])
+            case _ if is_dynamic(value):
+                yield True
             case v.Record(items=items):
                 yield from _kinds(items)
             case v.Static(value=held):
                 yield from (i.numpy for i in inputs(held) if not _is_python(i.type))
-            case v.Listing(elem=LeafLayout(numpy=numpy), array=True):
-                yield numpy
+            case v.Listing(elem=elem, array=True):
+                while isinstance(elem, ListingLayout):
+                    elem = elem.elem
+                yield elem.numpy if isinstance(elem, LeafLayout) else None
             case _:
                 yield None
 
@@ -81,6 +86,11 @@ def is_of_numpy(function: Any) -> bool:
     return isinstance(function, np.ufunc) or (isinstance(module, str) and module.split(".")[0] == "numpy")
 
 
+def is_of_jax(function: Any) -> bool:
+    """Is it a function of JAX?"""
+    return str(getattr(function, "__module__", None)).split(".")[0] == "jax"
+
+
 def marked(value: v.Abstract, kind: bool | None) -> v.Abstract:
     """The value with arrays of that kind."""
     match value:
@@ -88,6 +98,8 @@ def marked(value: v.Abstract, kind: bool | None) -> v.Abstract:
             return replace(value, numpy=kind)
         case v.Optional(value=inner):
             return replace(value, value=marked(inner, kind))
+        case v.Listing(elem=LeafLayout() as row, array=True):
+            return replace(value, elem=replace(row, numpy=kind is True))
         case v.Listing(elem=elem):
             return replace(value, elem=_marked(elem, kind is True))
         case v.Record(items=items):
@@ -102,6 +114,8 @@ def _marked(layout: Layout, kind: bool) -> Layout:
             return replace(layout, numpy=kind)
         case OptionalLayout(value=inner):
             return replace(layout, value=_marked(inner, kind))
+        case ListingLayout(elem=LeafLayout() as row, array=True):
+            return replace(layout, elem=replace(row, numpy=kind))
         case ListingLayout(elem=inner):
             return replace(layout, elem=_marked(inner, kind))
         case RecordLayout(items=items):

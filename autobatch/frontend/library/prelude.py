@@ -219,6 +219,16 @@ def places_in_order(items: Any) -> Any:
     return [place for _, place in sorted([(items[k], k) for k in range(len(items))])]
 
 
+def where_true(items: Any, mask: Any) -> Any:
+    if len(mask) != len(items):
+        raise IndexError("boolean index did not match indexed array along axis 0")
+    return [items[k] for k in range(len(items)) if mask[k]]
+
+
+def at_places(items: Any, places: Any) -> Any:
+    return [items[k] for k in places]
+
+
 def middle(items: Any) -> Any:
     found = sorted(items)
     count = len(found)

@@ -20,24 +20,27 @@ from autobatch.frontend.library.numpy_arrays import kind_of, marked
 from autobatch.frontend.library.prelude import (
     accumulate,
     along_first,
+    at_places,
     in_order,
     middle,
     place_of_greatest,
     place_of_least,
     places_in_order,
     run,
+    where_true,
 )
-from autobatch.frontend.library.tables import concatenate
+from autobatch.frontend.library.tables import concatenate, flatten
 from autobatch.frontend.lowering.attributes import Expanded, array_method, fields_of, is_stack
 from autobatch.frontend.lowering.comprehensions import collect, columns, make_map
-from autobatch.frontend.lowering.joins import stored
+from autobatch.frontend.lowering.joins import as_listing, stored
 from autobatch.frontend.lowering.numbers import operand_of, present, traced
 from autobatch.frontend.lowering.operators import compare_with, index_array
 from autobatch.frontend.lowering.reductions import extreme, multiplied, reduce_sequence, sum_of
 from autobatch.frontend.lowering.selection import select
-from autobatch.frontend.lowering.sequences import is_inside, item, length, sequence, sliced, zipped
+from autobatch.frontend.lowering.sequences import is_inside, item, length, pair, sequence, sliced, zipped
 from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory.list_heap import copied
+from autobatch.frontend.tracing.tracing import trace
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import LeafLayout, ListingLayout, RecordLayout, name_of_type
 from autobatch.ir.core import Array, List, Ref
@@ -66,35 +69,39 @@ _OF_TWO = {
 _ORDERED = {"sort": in_order, "argsort": places_in_order, "median": middle}
 """Functions of an array of numbers that put it in order."""
 _ROWWISE = frozenset(
-    getattr(owner, n)
-    for owner, names in (
-        (
-            jnp,
-            "exp log log1p expm1 tanh sin cos sqrt square abs sign floor maximum minimum where add subtract multiply",
-        ),
-        (jnp, "divide power isnan isfinite logical_and logical_or logical_not clip negative reciprocal"),
-        (jax.nn, "sigmoid relu gelu silu softplus elu leaky_relu log_sigmoid"),
-    )
-    for n in names.split()
-)
+    {
+        *(getattr(jnp, n) for n, f in vars(np).items() if isinstance(f, np.ufunc) and hasattr(jnp, n)),
+        *(getattr(jnp, n) for n in ("abs", "where", "clip", "round", "real", "imag", "nan_to_num")),
+        *(getattr(jax.nn, n) for n in ("sigmoid", "relu", "gelu", "silu", "softplus", "elu", "leaky_relu")),
+        jax.nn.log_sigmoid,
+    }
+) - {jnp.matmul}
+"""Functions that work number by number."""
 
 
 def stacking(
     s: LoweringState, function: Any, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]
 ) -> v.Abstract | None:
     """The result of a function of JAX on a list of the program; None when there is none among the arguments."""
-    if function in _JOINING and args and isinstance(args[0], v.Record) and any(map(_is_list, args[0].items)):
-        if function is jnp.vstack and any(_rank(x) == 1 for x in args[0].items):
+    if function in _JOINING and args and isinstance(args[0], v.Record):
+        parts = [_array_of(s, x) for x in args[0].items]
+        if not any(map(_is_list, parts)):
+            return trace(s, function, [pair(*parts), *args[1:]], kwargs)
+        if function is jnp.vstack and any(_rank(x) == 1 for x in parts):
             s.refuse("vstack() makes rows of arrays whose length is data", "make a list of the arrays")
-        return _joined(s, args[0].items, _axis(s, args[1:], kwargs, 0)[0])
+        return _joined(s, parts, _axis(s, args[1:], kwargs, 0)[0])
     if not any(_is_list(a) or is_stack(s, a) for a in (*args, *kwargs.values())):
         return None
     if not kwargs and (made := _mapped(s, args)) is not None:
         return made
     if function in _MAKERS and not kwargs:
         return stack(s, args[0])
-    if function in (jnp.dot, jnp.matmul):
+    if function is jnp.append and _axis(s, args[2:], kwargs)[0] in (None, 0) and _rank(args[0]) == 1:
+        return _joined(s, [args[0], v.Record("list", (0,), (args[1],)) if _rank(args[1]) == 0 else args[1]], 0)
+    if function in (jnp.dot, jnp.matmul) or getattr(function, "array_method", "") == "dot":
         return matmul(s, args[0], args[1])
+    if function is jnp.outer and not kwargs:
+        return outer(s, *args)
     if function is jnp.einsum and not kwargs and isinstance(args[0], v.Static) and isinstance(args[0].value, str):
         return einsum(s, args[0].value.replace(" ", ""), args[1:])
     if function in _ROWWISE and not kwargs:
@@ -109,12 +116,50 @@ def stacking(
             )
         axis, keep = _axis(s, rest, kwargs, -1 if name in ("softmax", "sort", "argsort") else None)
         return along(s, name, _stack_of(s, args[0]), axis, keep)
+    if method in _SELF and len(args) == 1 + (method == "astype") and not kwargs:
+        return _same_numbers(s, method, _stack_of(s, args[0]), args[1:])
     shown = method or getattr(function, "__name__", "this function")
     what = "an array" if any(is_stack(s, a) for a in (*args, *kwargs.values())) else "a list"
     s.refuse(
         f"{shown}() of {what} whose length is data cannot be compiled",
         "reduce it over its first axis (sum, mean, max, softmax), or work on its rows in a comprehension",
     )
+
+
+def _array_of(s: LoweringState, value: v.Abstract) -> v.Abstract:
+    """A list or tuple of numbers that is written out, as an array; other values as they are."""
+    if not isinstance(value, v.Record) or value.kind not in ("list", "tuple"):
+        return value
+    return trace(s, jnp.array, [value], {})
+
+
+_SELF = frozenset(("copy", "astype", "flatten", "ravel", "tolist"))
+"""Methods that give the same numbers in another form."""
+
+
+def _same_numbers(s: LoweringState, method: str, value: v.Listing, rest: Sequence[v.Abstract]) -> v.Abstract:
+    if method == "copy":
+        return value
+    if method == "astype":
+        assert isinstance(rest[0], v.Static)
+        return rowwise(s, _of_dtype(np.dtype(rest[0].value)), (value,))
+    if method == "tolist" and not _is_deep(value) and not _row(value).shape:
+        return replace(value, array=False)
+    if method in ("flatten", "ravel") and _rank(value) == 1:
+        return value
+    if method in ("flatten", "ravel") and _is_deep(value):
+        assert isinstance(value.elem, ListingLayout)
+        return stack(s, flatten(s, replace(value, array=False, elem=replace(value.elem, array=False))))
+    s.refuse(f"{method}() of an array with these axes whose length is data", "write a comprehension over its rows")
+
+
+@lru_cache(maxsize=32)
+def _of_dtype(dtype: np.dtype[Any]) -> Any:
+    def of_dtype(x: Any) -> Any:
+        return x.astype(dtype)
+
+    of_dtype.__module__ = "jax"
+    return of_dtype
 
 
 def _mapped(s: LoweringState, args: Sequence[v.Abstract]) -> v.Abstract | None:
@@ -388,12 +433,19 @@ def _joined(s: LoweringState, parts: Sequence[v.Abstract], axis: Any) -> v.Abstr
     """Arrays behind one another; along an axis of the rows, row by row."""
     stacks = [_stack_of(s, x) if _is_list(x) else x for x in parts]
     if axis == 0:
+        stacks = [_rows_of(s, x) if isinstance(x, v.Leaf) else x for x in stacks]
         return stack(s, concatenate(s, *(replace(x, array=False) if isinstance(x, v.Listing) else x for x in stacks)))
     if not isinstance(axis, int) or not all(isinstance(x, v.Listing) and not _is_deep(x) for x in stacks):
         s.refuse("arrays whose length is data are joined along their first axis, or row by row", "use a comprehension")
     return _each(
         s, [x for x in stacks if isinstance(x, v.Listing)], lambda t, *rows: traced(t, _side_by_side(axis), *rows)
     )
+
+
+def _rows_of(s: LoweringState, array: v.Leaf) -> v.Record:
+    """The rows of an array whose shape is fixed."""
+    assert isinstance(array.type, Array)
+    return pair(*(traced(s, operator.getitem, array, v.Static(k)) for k in range(array.type.shape[0])))
 
 
 @lru_cache(maxsize=16)
@@ -408,7 +460,7 @@ def _side_by_side(axis: int) -> Any:
 def operate(s: LoweringState, function: Any, args: Sequence[v.Abstract]) -> v.Abstract:
     """An operator on such arrays."""
     if function is operator.getitem:
-        return index_rows(s, args[0], args[1])
+        return marked(index_rows(s, args[0], args[1]), kind_of(args[:1]))
     if function is operator.matmul:
         return marked(matmul(s, args[0], args[1]), kind_of(args))
     kind, args = kind_of(args), [a if _is_expanded(a) or not is_stack(s, a) else _stack_of(s, a) for a in args]
@@ -431,20 +483,42 @@ def index_rows(s: LoweringState, value: v.Abstract, index: v.Abstract) -> v.Abst
             return stack(s, sliced(s, value, [v.Static(start), v.Static(stop), v.Static(step)]))
         case v.Record(cls=cls, items=items) if cls is slice:
             return stack(s, sliced(s, value, items))
-        case v.Record(kind="tuple", items=(first, *rest)) if _is_slice(first) and not _is_deep(value):
+        case v.Record(kind="tuple", items=(first, *rest)) if _is_slice(first):
             rows, kind = _stack_of(s, index_rows(s, value, first)), kind_of([value])
-            part = v.Record("tuple", tuple(range(len(rest))), tuple(rest))
-            return _each(s, [rows], lambda t, row: index_array(t, marked(row, kind), part))
+            return _each(s, [rows], lambda t, row: _part_of(t, marked(row, kind), rest)) if rest else rows
         case v.Record(kind="tuple", items=(first, *rest)) if is_scalar(first):
             row = _row_at(s, value, first)
-            return index_array(s, row, v.Record("tuple", tuple(range(len(rest))), tuple(rest))) if rest else row
+            return _part_of(s, row, rest) if rest else row
         case _ if is_scalar(index):
             return _row_at(s, value, index)
+        case v.Listing() | v.Leaf() | v.Record(kind="list") if (picked := _picked(s, value, index)) is not None:
+            return picked
         case _:
             s.refuse(
                 "an array whose length is data is indexed by numbers, or cut by one slice",
                 "index its rows in a comprehension",
             )
+
+
+def _part_of(s: LoweringState, row: v.Abstract, rest: Sequence[v.Abstract]) -> v.Abstract:
+    """What of a row the other parts of an index pick."""
+    index = v.Record("tuple", tuple(range(len(rest))), tuple(rest))
+    return index_rows(s, row, index) if is_stack(s, row) else index_array(s, row, index)
+
+
+def _picked(s: LoweringState, value: v.Abstract, index: v.Abstract) -> v.Abstract | None:
+    """`rows[mask]`, and `rows[places]` of an array or list of integers; None of anything else."""
+    index = _array_of(s, index)
+    if isinstance(index, v.Leaf) and isinstance(index.type, Array):
+        if len(index.type.shape) != 1 or not index.type.is_integer:
+            return None
+        rows = pair(*(index_rows(s, value, x) for x in _rows_of(s, index).items))
+        return marked(trace(s, jnp.stack, [rows], {}), kind_of([value]))
+    places = _stack_of(s, index)
+    if _is_deep(places) or _row(places).shape or not (_row(places).is_bool or _row(places).is_integer):
+        return None
+    made = run(s, where_true if _row(places).is_bool else at_places, [value, places], {})
+    return marked(stack(s, made), kind_of([value]))
 
 
 def _is_slice(value: v.Abstract) -> bool:
@@ -499,6 +573,17 @@ def matmul(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
             return _each(s, [a], lambda t, x: traced(t, operator.matmul, x, b))
         case _:
             s.refuse("this product of arrays whose length is data cannot be compiled", "use a comprehension and sum()")
+
+
+def outer(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    """`np.outer(a, b)`: the second one times each number of the first one."""
+    a, b = (_stack_of(s, x) if _is_list(x) or is_stack(s, x) else x for x in (a, b))
+    if _rank(a) != 1 or _rank(b) != 1:
+        s.refuse("outer() of arrays with more than one axis", "write x[:, None] * y[None]")
+    if isinstance(a, v.Leaf):
+        a = stack(s, as_listing(s, _rows_of(s, a)))
+    assert isinstance(a, v.Listing)
+    return _each(s, [a], lambda t, x: _applied(t, operator.mul, b, x))
 
 
 def einsum(s: LoweringState, spec: str, xs: Sequence[v.Abstract]) -> v.Abstract:

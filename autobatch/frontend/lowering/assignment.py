@@ -7,22 +7,24 @@ import inspect
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from autobatch.frontend.library import sets, tables
 from autobatch.frontend.library.graphs import make_plain
+from autobatch.frontend.library.ndarray import is_dynamic
+from autobatch.frontend.library.numpy_arrays import kind_of
 from autobatch.frontend.library.tables import EMPTY, concatenate
 from autobatch.frontend.lowering.attributes import attribute, is_stack, written
 from autobatch.frontend.lowering.joins import as_listing, conditional
 from autobatch.frontend.lowering.numbers import operand_of, present, traced
 from autobatch.frontend.lowering.operators import BINARY, apply_binary, augmented, subscript
 from autobatch.frontend.lowering.sequences import arithmetic, clipped, in_range, length, sequence, sliced
-from autobatch.frontend.lowering.state import LoweringState, expand
+from autobatch.frontend.lowering.state import Impure, LoweringState, expand
 from autobatch.frontend.memory import array_stores, dict_heap, heaps, list_changes, list_heap
 from autobatch.frontend.memory.heap import refused_without_memory
-from autobatch.frontend.memory.identity import containers
+from autobatch.frontend.memory.identity import containers, is_array
 from autobatch.frontend.memory.list_heap import hold
 from autobatch.frontend.memory.rebinding import is_own, rebind, refuse_change
 from autobatch.frontend.types import values as v
@@ -160,6 +162,11 @@ def _store(s: LoweringState, container: ast.expr, held: v.Abstract, index: v.Abs
     """`name[index] = value` for a list or dict that the function built, and that the name holds."""
     hold(s, value)
     held = present(s, held)
+    if not is_dynamic(held) and (is_stack(s, held) or s.context.sites.is_part(held)):
+        _need_filled(s, held)
+    if is_dynamic(held):
+        s.context.rules.stacked(s, operator.setitem, (held, index, value))
+        return
     if _calls(s, held, "__setitem__", [index, value]):
         return
     if list_heap.is_row(held):
@@ -200,6 +207,32 @@ def _store(s: LoweringState, container: ast.expr, held: v.Abstract, index: v.Abs
         rebind(s, container.id, tables.with_item(s, old, index, value))
         return
     rebind(s, container.id, _put_static(s, old, index, value))
+
+
+def _may_be_seen(s: LoweringState, target: ast.expr, array: v.Abstract) -> bool:
+    """May anything else hold an array that a variable holds, or a part of it? Where none is a variable, all may."""
+    if not isinstance(target, ast.Name) or s.context.sites.is_part(array) or not is_own(s, array):
+        return True
+    others = [b.value for n, b in s.env.items() if n != target.id]
+    if any(s.context.sites.is_part_of(x, array) for x in others):
+        return True
+    return s.context.identities.may_be_held(array, [*others, *s.frame.enclosing.values(), *s.frame.borrowed])
+
+
+def _has_axes(value: v.Leaf) -> bool:
+    return isinstance(value.type, Array) and bool(value.type.shape)
+
+
+def _need_filled(s: LoweringState, array: v.Abstract) -> NoReturn:
+    """An array whose length is data, and which is a value, is changed: let it have memory from where it is made."""
+    cure = "change a copy: x.copy()"
+    if kind_of([array]) is None:
+        s.refuse("arrays of JAX are not changed in place", "make it one of NumPy")
+    makers = s.context.sites.array_makers(array)
+    if not makers or any(isinstance(n, ast.Subscript) for n in makers):
+        raise Impure("an array that was made outside this function, or a part of one, is changed", s.span, cure)
+    s.context.memory.fill(makers)
+    s.refuse("this array cannot be changed in place", cure)
 
 
 def _calls(s: LoweringState, held: v.Abstract, method: str, args: Sequence[v.Abstract]) -> bool:
@@ -324,7 +357,11 @@ def augment(s: LoweringState, node: ast.AugAssign) -> None:
             return _augmented_row(s, node, list_heap.there(s, old))
         if not is_element:
             array_stores.check_augmented(s, node.target, old)
-        return augmented(s, BINARY[type(node.op)], old, s.evaluate(node.value))
+        if isinstance(old, v.Listing) and old.array and kind_of([old]) and _may_be_seen(s, node.target, old):
+            s.context.memory.unseen = True
+            _need_filled(s, old)
+        made = augmented(s, BINARY[type(node.op)], old, s.evaluate(node.value))
+        return s.context.rules.made_by(s, made, node) if is_array(made) else made
 
     target = node.target
     match target:
@@ -337,6 +374,13 @@ def augment(s: LoweringState, node: ast.AugAssign) -> None:
         case ast.Subscript(value=container, slice=place):
             with s.at(target):
                 held, index = s.evaluate(container), s.evaluate(place)
+                if is_dynamic(held) and is_stack(s, index):
+                    more = s.evaluate(node.value)
+                    if is_stack(s, more) or (isinstance(more, v.Leaf) and _has_axes(more)):
+                        s.refuse("as many numbers as a mask picks are data", "write where(mask, x + y, x)")
+                    new = apply_binary(s, BINARY[type(node.op)], held, more)
+                    s.context.rules.stacked(s, np.putmask, (held, index, new))
+                    return
                 if isinstance(container, ast.Name) and isinstance(held, v.Leaf) and array_stores.is_mask(index, held):
                     more = s.evaluate(node.value)
                     if isinstance(more, v.Leaf) and isinstance(more.type, Array) and more.type.shape:
@@ -345,7 +389,7 @@ def augment(s: LoweringState, node: ast.AugAssign) -> None:
                     array_stores.store(s, container.id, held, index, new, of_all=True)
                     return
                 old = _item(s, held, index)
-            new = changed(old, is_element=isinstance(held, v.Leaf))  # of an array: `array_stores.store` looks at it
+            new = changed(old, is_element=isinstance(held, v.Leaf) or is_dynamic(held))  # what stores it looks at that
             with s.at(target):
                 _store(s, container, held, index, new)
         case ast.Attribute(value=ast.Name() as holder, attr=attr):

@@ -19,10 +19,11 @@ import numpy as np
 from autobatch.data.schema import UNKNOWN, Class, Field
 from autobatch.errors import of_empty_lists
 from autobatch.frontend.library.graphs import refuse_unknown, viewed
+from autobatch.frontend.library.ndarray import is_dynamic, is_own_attribute
 from autobatch.frontend.lowering.joins import conditional
 from autobatch.frontend.lowering.numbers import negate, present, traced, without
 from autobatch.frontend.lowering.selection import apply_choice
-from autobatch.frontend.lowering.state import Fact, LoweringState, hand_out, wrap
+from autobatch.frontend.lowering.state import DictsDiffer, Fact, LoweringState, hand_out, wrap
 from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.syntax.sources import LIBRARIES, is_bound_method
 from autobatch.frontend.types import values as v
@@ -44,6 +45,8 @@ def attribute(s: LoweringState, value: v.Abstract, name: str) -> v.Abstract:
     match value:
         case v.Static():
             return _of_object(s, value, name)
+        case v.Record() | v.MemoryRow() if is_dynamic(value) and not is_own_attribute(name):
+            return s.context.rules.stacked(s, getattr, (value, v.Static(name)))
         case v.MemoryRow(heap=heap):
             there = heaps.there(s, value, without(name)[1])
             return _of_class(s, there, heap.cls, name) if heap.in_segments else list_heap.read(s, there, name, bind)
@@ -182,9 +185,9 @@ def is_stack(s: LoweringState, value: v.Abstract) -> bool:
         case v.Leaf(operand=Value(type=List(store=str(name)))):
             return s.context.schema.list(name).from_array
         case v.Record(cls=cls):
-            return cls in (Transposed, Expanded)
+            return cls in (Transposed, Expanded) or is_dynamic(value)
         case _:
-            return False
+            return is_dynamic(value)
 
 
 class Transposed:
@@ -368,12 +371,6 @@ def fields_of(s: LoweringState, value: v.Leaf) -> v.Record | None:
     classes = class_list(s, value.type)
     possible, fields = sorted(classes_of(s, value)), s.context.schema.store(value.type.store).fields
     kinds = {(classes[c].kind, classes[c].cls) for c in possible}
-    if ("table", (made := classes[possible[0]].cls)) in kinds:
-        assert made is not None
-        s.refuse(
-            f"this {made.__name__} is the result of a function, which computed its keys or elements",
-            "return lists from that function: list(d), list(d.values())",
-        )
     if len(kinds) != 1 or next(iter(kinds))[0] == "object":
         return None
     forms = [tuple(sorted(f.name for f in fields if c in f.classes)) for c in possible]
@@ -387,7 +384,7 @@ def fields_of(s: LoweringState, value: v.Leaf) -> v.Record | None:
         names.sort(key=int)
     elif cls.keys:
         names = list(cls.keys)
-    items = tuple(field(s, value, n) for n in names)
+    items = tuple(_field(s, value, n) if cls.kind == "table" else field(s, value, n) for n in names)
     if names:  # what was read is not None
         s.block.facts[value.operand] = replace(s.block.fact(value.operand), null=False)
     keys = tuple(range(len(names))) if cls.kind in ("tuple", "list") else tuple(names)
@@ -434,9 +431,11 @@ def _refuse_forms(s: LoweringState, cls: Class, forms: Sequence[Sequence[str]]) 
     distinct = list(dict.fromkeys(forms))
     if cls.kind == "dict":
         words = " and ".join("{" + ", ".join(map(repr, form)) + "}" for form in distinct[:3])
-        s.refuse(
+        raise DictsDiffer(
             f"the dicts here have different keys in different examples: {words}",
-            "give all of them the same keys, None where there is no value; or use a list of pairs",
+            s.span,
+            "give all of them the same keys, None where there is no value; or give them to the function as a list, not "
+            "packed, with values of one type: then their keys are data",
         )
     lengths = " and ".join(str(len(form)) for form in distinct[:3])
     s.refuse(f"the tuples here have different lengths in different examples: {lengths}", "use a list")
@@ -449,8 +448,9 @@ def refuse_unordered(s: LoweringState, value: v.Abstract) -> None:
         for c in classes_of(s, value):
             cls = class_list(s, value.type)[c]
             if cls.kind == "dict" and not cls.keys and sum(c in f.classes for f in fields) > 1:
-                s.refuse(
+                raise DictsDiffer(
                     "the keys of these dicts come in different orders in different examples",
+                    s.span,
                     "pack them in one order: dict(sorted(d.items()))",
                 )
 

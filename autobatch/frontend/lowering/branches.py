@@ -51,7 +51,7 @@ def truth(s: LoweringState, value: v.Abstract) -> bool | Operand:
             if container_kind(held) is None:
                 hand_out(s.context, held)
             return bool(held)
-        case v.Listing() | v.Leaf() if is_stack(s, value):
+        case _ if is_stack(s, value):
             s.refuse("the truth of an array is ambiguous", "use jnp.any(...), jnp.all(...) or len(...)")
         case v.Optional(value=inner, missing=missing, unset="") if s.block.truth(missing) is not False:
             there = negate(s, missing)

@@ -161,6 +161,8 @@ def activate(
     for value in (*arguments.values(), *captured.values()):
         s.context.sites.lend(value)
     held = cells.given(s, source, (*arguments.values(), *captured.values()))
+    for value in held.values():
+        s.context.sites.pass_arrays(value)
     given = {n: _prepare(s, x) for n, x in (arguments | held | heaps.given(s, source.node)).items()}
     caught = {n: x if isinstance(x, v.LocalFunction) else _prepare(s, x) for n, x in captured.items()}
     given = _join_kinds(s, source, _widen_lists(s, source, _widen(s, source, given)))
@@ -350,6 +352,7 @@ def specialise(
             for name, value in arguments.items():
                 if (row := context.rules.brought_in(state, value)) is not value:
                     state.bind(name, row, source.span)
+                    frame.borrowed.append(row)
         made.result = run(state, source)
     except BaseException:
         del context.functions[made.name], context.specialisations[key]

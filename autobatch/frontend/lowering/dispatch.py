@@ -18,7 +18,7 @@ import jax.scipy
 import numpy as np
 
 from autobatch.errors import UnsupportedError
-from autobatch.frontend.library import prelude, remembered
+from autobatch.frontend.library import dynamic_arrays, prelude, remembered
 from autobatch.frontend.library.builtin_functions import BUILTINS, packed
 from autobatch.frontend.library.domains import guard
 from autobatch.frontend.library.gradients import gradient, has_gradient, transform_of
@@ -175,6 +175,8 @@ def call_object(s: LoweringState, function: v.Static, args: Arguments, kwargs: N
     if (made := packed(s, held, args)) is not None:
         return made
     if (made := replaced(s, held, args, kwargs)) is not None:
+        return made
+    if _hashable(held) and (made := dynamic_arrays.made(s, held, args, kwargs)) is not None:
         return made
     if is_of_numpy(held) and jax_name(held) is not held:
         made = call_object(s, v.Static(jax_name(held)), args, kwargs)
@@ -415,7 +417,7 @@ def _dict(kwargs: Named) -> v.Record:
 
 
 def _argument(s: LoweringState, value: v.Abstract) -> v.Abstract:
-    value = stored(s, copied(s, present(s, value)))
+    value = dynamic_arrays.as_value(s, stored(s, copied(s, present(s, value))))
     if isinstance(value, v.Record):
         items = tuple(_argument(s, i) for i in value.items)
         return v.Record(value.kind, value.keys, items, value.cls, value.treedef)

@@ -14,10 +14,11 @@ from itertools import chain
 from typing import Any
 
 from autobatch.errors import SourceError
+from autobatch.frontend.library.ndarray import dynamic_class, is_dynamic
 from autobatch.frontend.lowering.numbers import coerce, negate, operand_of, present, traced, undefined
 from autobatch.frontend.lowering.state import FLAGS, RESULT, RETURNED, Ended, LoweringState, UnknownResult, expand
 from autobatch.frontend.memory.heap import Heap, is_state
-from autobatch.frontend.memory.identity import is_dict_value, is_given, is_list
+from autobatch.frontend.memory.identity import is_array, is_dict_value, is_given, is_list
 from autobatch.frontend.syntax.scopes import is_cell, shown
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import (
@@ -46,7 +47,7 @@ from autobatch.frontend.types.unify import (
     type_conflict,
     unify,
 )
-from autobatch.ir.core import INT, Apply, BuiltObject, If, Instruction, List, Map, Operand, Ref, Region, Value
+from autobatch.ir.core import INT, Apply, Array, BuiltObject, If, Instruction, List, Map, Operand, Ref, Region, Value
 from autobatch.ir.ops import OWN, own
 from autobatch.source import Span
 
@@ -245,6 +246,10 @@ def level(s: LoweringState, value: v.Abstract, other: v.Abstract) -> v.Abstract:
     if s.context.memory.sites:
         in_memory = list(_beside_memory(value, layout_of(other)))
         s.context.memory.add_sites(s.context.sites.of(in_memory, s.context.memory.sites, dicts=True))
+    if (cls := dynamic_class(value)) is not None and cls.rank == 0 and not is_dynamic(other):
+        value = s.context.rules.stacked(s, operator.pos, (value,))
+    if is_dynamic(other) and is_array(value):
+        s.context.memory.fill(s.context.sites.makers(value))
     if isinstance(other, v.Listing) and other.array:
         value = as_array(s, value)
     if isinstance(value, v.Record) and isinstance(other, v.Record) and value.kind != "object":
@@ -402,6 +407,9 @@ def _convert_optional(s: LoweringState, value: v.Abstract, layout: OptionalLayou
 def _convert_list(s: LoweringState, value: v.Abstract, elem: Layout) -> list[Operand]:
     if isinstance(value, v.Listing):
         return list(value.lists) if value.elem == elem else _convert_items(s, value, elem)
+    if isinstance(value, v.Leaf) and isinstance(value.type, Array):
+        parts = tuple(traced(s, operator.getitem, value, v.Static(k)) for k in range(value.type.shape[0]))
+        value = v.Record("list", tuple(range(len(parts))), parts)
     if isinstance(value, v.Leaf):
         assert isinstance(value.type, List)
         return _convert_items(s, v.Listing((value.operand,), LeafLayout(value.type.elem)), elem)

@@ -19,9 +19,11 @@ from autobatch.data.schema import Schema
 from autobatch.errors import Error, UnsupportedError
 from autobatch.frontend.library import priorities, sets, tables
 from autobatch.frontend.library.caches import Caches
+from autobatch.frontend.library.dynamic_arrays import operate
 from autobatch.frontend.library.graph_copies import brought_in
+from autobatch.frontend.library.numpy_arrays import is_of_jax, is_of_numpy
 from autobatch.frontend.library.sets import set_of
-from autobatch.frontend.library.stacking import operate, transposed
+from autobatch.frontend.library.stacking import transposed
 from autobatch.frontend.library.tables import concatenate
 from autobatch.frontend.library.texts import formatted
 from autobatch.frontend.lowering import printing
@@ -58,6 +60,7 @@ from autobatch.frontend.lowering.state import (
     OpenBlock,
     Restart,
     Rules,
+    SeenInMemory,
     UnknownResult,
     enter,
     expand,
@@ -81,7 +84,7 @@ from autobatch.frontend.syntax.sources import FunctionSource, changed_later, is_
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.needs import Needed
 from autobatch.frontend.types.statics import inputs
-from autobatch.ir.core import BOOL, Array, Call, Function, Module, Region, Value
+from autobatch.ir.core import BOOL, Array, Call, Function, Module, Ref, Region, Value
 from autobatch.ir.masked import decided_by_floats
 from autobatch.ir.rewrite import Fresh, calls, copy_region
 from autobatch.ir.template import HeapTemplate, Input, MadeTemplate, Template
@@ -127,20 +130,21 @@ def _attribute(s: LoweringState, node: ast.Attribute) -> v.Abstract:
     return attribute(s, s.evaluate(node.value), node.attr)
 
 
-def _elements(s: LoweringState, nodes: list[ast.expr]) -> list[v.Abstract]:
-    """The elements of a display; `*x` spreads a sequence of known length."""
-    found = _parts(s, nodes)
+def _elements(s: LoweringState, nodes: list[ast.expr], kept: bool = True) -> list[v.Abstract]:
+    """The elements of a display; `*x` spreads a sequence of known length. `kept`: as in `_parts`."""
+    found = _parts(s, nodes, kept)
     if any(not isinstance(part, v.Record) for part in found):
         s.refuse("`*` spreads only a sequence of known length here", "pass the list itself")
     return [x for part in found if isinstance(part, v.Record) for x in part.items]
 
 
-def _parts(s: LoweringState, nodes: list[ast.expr]) -> list[v.Abstract]:
-    """The elements of a display as lists behind one another: those written out, and those that `*` spreads."""
+def _parts(s: LoweringState, nodes: list[ast.expr], kept: bool = True) -> list[v.Abstract]:
+    """The elements of a display as lists behind one another: those written out, and those that `*` spreads. `kept`: may
+    what they become a part of hold them?"""
     parts: list[v.Abstract] = []
     for node in nodes:
         if not isinstance(node, ast.Starred):
-            parts.append(_record("list", [hold(s, s.evaluate(node))]))
+            parts.append(_record("list", [hold(s, s.evaluate(node)) if kept else _read_only(s, node)]))
             continue
         value = s.evaluate(node.value)
         found = sequence(s, value)
@@ -149,8 +153,15 @@ def _parts(s: LoweringState, nodes: list[ast.expr]) -> list[v.Abstract]:
         else:
             parts.append(found if isinstance(found, v.Record) else value)
     for k in changed_later(nodes):
-        parts[k] = _record("list", [hold(s, s.evaluate(nodes[k]))])
+        parts[k] = _record("list", [hold(s, s.evaluate(nodes[k])) if kept else _read_only(s, nodes[k])])
     return parts
+
+
+def _read_only(s: LoweringState, node: ast.expr) -> v.Abstract:
+    """What only a function of arrays sees: lists and tuples that are written out there need no memory."""
+    if not isinstance(node, ast.List | ast.Tuple) or any(isinstance(x, ast.Starred) for x in node.elts):
+        return s.evaluate(node)
+    return _record("list" if isinstance(node, ast.List) else "tuple", [_read_only(s, x) for x in node.elts])
 
 
 def _tuple(s: LoweringState, node: ast.Tuple) -> v.Abstract:
@@ -181,7 +192,9 @@ def _dict(s: LoweringState, node: ast.Dict) -> v.Abstract:
     made = v.Record("dict", (), ())
     for key, value in zip(node.keys, node.values, strict=True):
         if key is None:
-            spread = expand(s, copied(s, s.evaluate(value)))
+            given = present(s, s.evaluate(value))
+            parts = fields_of(s, given) if isinstance(given, v.Leaf) and isinstance(given.type, Ref) else None
+            spread = expand(s, copied(s, given)) if parts is None else parts
             if not isinstance(spread, v.Record) or spread.kind not in ("dict", "table"):
                 s.refuse("`**` spreads only dicts", "write the keys out")
             made = tables.updated(s, made, spread)
@@ -272,7 +285,8 @@ def _arguments(s: LoweringState, function: v.Abstract, nodes: list[ast.expr]) ->
     """Positional arguments. `max(*xs, y)` is `max([*xs, y])`, whatever the length of `xs`."""
     if function in (v.Static(min), v.Static(max)) and any(isinstance(n, ast.Starred) for n in nodes):
         return [concatenate(s, *_parts(s, nodes))]
-    return _elements(s, nodes)
+    of_arrays = isinstance(function, v.Static) and (is_of_numpy(function.value) or is_of_jax(function.value))
+    return _elements(s, nodes, kept=not of_arrays)
 
 
 def _walrus(s: LoweringState, node: ast.NamedExpr) -> v.Abstract:
@@ -400,6 +414,8 @@ def lower(
     if memory.needed:
         raise Needed(frozenset(memory.needed))
     refused = memory.refused or printing.error_of(memory)
+    if traced and refused is not None and memory.unseen:
+        raise SeenInMemory(refused.message, refused.span, refused.cure)
     if traced and refused is not None and not decided_by_floats(found.module):
         raise CompilesInMemory.because(refused)
     return found

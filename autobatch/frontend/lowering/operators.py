@@ -17,6 +17,7 @@ from autobatch.frontend.library import sets, tables
 from autobatch.frontend.library.domains import guard
 from autobatch.frontend.library.equality import Comparison, equal_objects, lexicographic, of_lists, ordered
 from autobatch.frontend.library.graphs import viewed
+from autobatch.frontend.library.ndarray import is_dynamic
 from autobatch.frontend.library.tables import concatenate
 from autobatch.frontend.library.texts import is_text, percent, text
 from autobatch.frontend.lowering.attributes import (
@@ -197,6 +198,10 @@ def _not_negative(n: Any) -> Any:
 
 def augmented(s: LoweringState, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
     """What `a += b` assigns: objects may have a method of their own for it."""
+    if is_dynamic(a):
+        new = apply_binary(s, function, a, b)
+        s.context.rules.stacked(s, operator.setitem, (a, v.Static(...), new))
+        return a
     method = f"__i{_NAMES[function]}__"
     if written(s, viewed(s, a), method):
         return s.call(attribute(s, a, method), [b])

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any
 
+from autobatch.frontend.library.dynamic_arrays import as_result
 from autobatch.frontend.library.graphs import refuse_view
 from autobatch.frontend.lowering.attributes import may_be_none
 from autobatch.frontend.lowering.comprehensions import make_map
@@ -83,14 +84,14 @@ class EntryOutputs:
                     made = Container(kind, tuple(map(self._template, items)), keys, cls, treedef)
                     self.objects[id(value)] = value, made  # held, or another object could get its identity
                 return self.objects[id(value)][1]
-            case v.Listing(lists=lists, elem=elem, is_tuple=is_tuple):
+            case v.Listing(lists=lists, elem=elem, is_tuple=is_tuple, array=is_array):
                 element = self._template(rebuild_value(elem, iter(lists)))
                 known = lists[0] in self.operands
                 length = self.operands.index(lists[0]) if known else self._output(lists[0])
-                return ListTemplate(element, length, is_tuple)
+                return ListTemplate(element, length, is_tuple, is_array)
             case v.MemoryRow(heap=heap) if heap.is_dict and not heap.is_record:
                 self.state.refuse(
-                    "the result holds dicts inside of other containers, changed where computed numbers decide",
+                    "the result holds dicts inside of other containers, changed under data-dependent control flow",
                     "return each as a list of pairs, list(row.items()), or one dict, with pairs as keys",
                 )
             case v.MemoryRow(heap=heap, operand=operand):
@@ -216,7 +217,7 @@ def prepared(s: LoweringState, value: v.Abstract, inside: bool, objects: Objects
     objects = {} if objects is None else objects
     if id(value) in objects:
         return objects[id(value)][1]
-    original, value = value, expand(s, stored(s, value))
+    original, value = value, as_result(s, expand(s, stored(s, value)))
     match value:
         case v.MemoryRow(heap=heap) if heap.in_segments and (heap.is_dict or not inside):
             if heap.is_dict and heap.whole in _held_by(heap.whole):

@@ -17,6 +17,7 @@ from jax import lax
 
 from autobatch.data.schema import UNKNOWN
 from autobatch.frontend.library.graphs import nodes_of, viewed
+from autobatch.frontend.library.ndarray import dynamic_class
 from autobatch.frontend.library.texts import characters, is_text, part, text
 from autobatch.frontend.lowering.attributes import attribute, field, fields_of, refuse_unordered, written
 from autobatch.frontend.lowering.joins import as_listing
@@ -111,6 +112,13 @@ def sequence(s: LoweringState, value: v.Abstract) -> v.Record | v.Lazy:
     refuse_unordered(s, value)
     if (nodes := _numbered_nodes(s, value)) is not None:
         return nodes
+    if (array := dynamic_class(value)) is not None and array.rank == 0:
+        return sequence(s, s.context.rules.stacked(s, operator.pos, (value,)))
+    if array is not None:
+        return v.Lazy(
+            s.call(attribute(s, value, "__len__"), []),
+            lambda t, i: t.context.rules.stacked(t, operator.getitem, (value, i)),
+        )
     if written(s, value, "__next__"):
         s.refuse("an iterator of a class is read as a whole here", "append what it gives to a list: for x in it: ...")
     if written(s, value, "__iter__"):

@@ -15,7 +15,7 @@ import builtins
 import functools
 import operator
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
@@ -88,9 +88,17 @@ class Impure(UnsupportedError):
     """A call with an effect or a hidden state: neither lowered nor traced."""
 
 
+class DictsDiffer(UnsupportedError):
+    """What is refused of dicts of the examples, as their keys differ: it is possible where their keys are data."""
+
+
 class UnseenInTraces(UnsupportedError):
     """What would go unseen in a trace, too, or look different there: an array that something else holds is changed in
     place, the class of an array is asked for."""
+
+
+class SeenInMemory(UnsupportedError):
+    """Raised where a function compiles in memory, and a trace would not see what it changes in place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +165,8 @@ class LoweringMemory:
     dicts, by identity; `ordered`, `orders_batched`: `state.py`. `heaps`: the classes whose objects have memory
     (`refused`: why), `capacity` of them at most, and `sites`, the expressions whose lists have some; `rows`: are
     they planned? `letters`: are strings there code points? `adopting`: how many of these adopt objects of the examples?
+    `filled`: the expressions whose arrays of data-dependent length are changed in place (`dynamic_arrays.py`);
+    `unseen`: would a trace not see one of these changes?
     `read` and `written`: functions and loops, by their text, and what they need. See `graphs.py` for
     `plain`, `printing.py`."""
 
@@ -185,6 +195,8 @@ class LoweringMemory:
     rows: bool = True
     letters: bool = False
     adopting: int = 0
+    filled: set[object] = field(default_factory=set)
+    unseen: bool = False
     read: set[tuple[ast.AST, str]] = field(default_factory=set)
     written: set[tuple[ast.AST, str]] = field(default_factory=set)
     assigned: set[str] = field(default_factory=set)
@@ -203,6 +215,12 @@ class LoweringMemory:
         for site, cls in new.items():
             self.sites[site] = add_heap(self.heaps, site, cls)
         if new:
+            raise MemoryChanged
+
+    def fill(self, sites: Collection[object]) -> None:
+        """Let the arrays whose length is data that these expressions make have memory, if they have none."""
+        if not self.filled.issuperset(sites):
+            self.filled.update(sites)
             raise MemoryChanged
 
 

@@ -23,7 +23,7 @@ from typing import TypeGuard
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.memory.heap import DICTS, Heap, ListsNeedMemory, record_class
 from autobatch.frontend.types import values as v
-from autobatch.ir.core import List
+from autobatch.ir.core import Array, List
 
 MEMORY = 0
 """The holder that memory is, which is there to the end."""
@@ -194,7 +194,7 @@ class Identities:
             case v.Optional(value=inner):
                 self.same(inner, *olds)
             case v.Listing():
-                self._join(new, [x for x in olds if _is_container(x)])
+                self._join(new, [x for x in olds if _is_container(x) or is_array(x)])
                 self.joined(new, *(x for x in olds if isinstance(x, v.Record) and x.kind in ("list", "tuple")))
             case v.Record(keys=keys, items=items):
                 if _is_container(new):
@@ -421,17 +421,47 @@ class Sites:
         self._made: dict[int, tuple[v.Abstract, object]] = {}
         self._held: list[v.Abstract] = []
         self._lent: list[v.Abstract] = []
+        self._arrays: list[v.Abstract] = []
+        self._parts: dict[int, tuple[v.Abstract, v.Abstract]] = {}
 
     def made(self, value: v.Abstract, site: object) -> None:
         """Note that an expression has made a list; one that is known stays its own."""
         self._made.setdefault(id(value), (value, site))
 
-    def makers(self, value: v.Record) -> set[object]:
-        """The expressions that may have made an object: of an argument, of which nothing is known, all that make such
-        ones."""
+    def makers(self, value: v.Abstract) -> set[object]:
+        """The expressions that may have made a container: an object of an argument, of which nothing is known, all that
+        make such ones."""
         roots = self._identities.of(value).roots
         found = {site for r, (_, site) in self._made.items() if r in roots}
-        return found or {site for x, site in self._made.values() if isinstance(x, v.Record) and x.cls is value.cls}
+        if found or not isinstance(value, v.Record):
+            return found
+        return {site for x, site in self._made.values() if isinstance(x, v.Record) and x.cls is value.cls}
+
+    def part(self, part: v.Abstract, whole: v.Abstract) -> v.Abstract:
+        """Note that an array is a part of another one, which is a value; the part."""
+        if is_array(part):
+            self._parts[id(part)] = (part, whole)
+        return part
+
+    def is_part(self, array: v.Abstract) -> bool:
+        return id(array) in self._parts
+
+    def is_part_of(self, value: v.Abstract, array: v.Abstract) -> bool:
+        """Is it, or holds it, a part of an array?"""
+        if isinstance(value, v.Record):
+            return any(self.is_part_of(x, array) for x in value.items)
+        while id(value) in self._parts:
+            value = self._parts[id(value)][1]
+            if value is array:
+                return True
+        return False
+
+    def array_makers(self, array: v.Abstract) -> set[object]:
+        """The expressions that may have made an array which is a value, or what it is a part of; of an argument, those
+        of all that functions were given."""
+        while id(array) in self._parts:
+            array = self._parts[id(array)][1]
+        return self.makers(array) or {site for x in self._arrays for site in self.makers(x)}
 
     def hold(self, value: v.Abstract) -> list[v.Abstract]:
         """Note that a container holds a value; the lists in it."""
@@ -442,6 +472,11 @@ class Sites:
     def lend(self, value: v.Abstract) -> None:
         """Note that a function is given a value."""
         self._lent += _lists(value)
+        self.pass_arrays(value)
+
+    def pass_arrays(self, value: v.Abstract) -> None:
+        """Note that a function sees a value, for the arrays in it."""
+        self._arrays += (x for x in containers(value) if isinstance(x, v.Listing) and x.array)
 
     def of(self, values: Iterable[v.Abstract], known: dict[object, Heap], dicts: bool) -> dict[object, type]:
         """The expressions that may have made some lists, in order, with their classes; those without memory. `dicts`:
@@ -489,6 +524,13 @@ def class_of(value: v.Abstract) -> type:
 def is_list(value: v.Abstract) -> bool:
     """Is it a list that the function builds, which is a value?"""
     return (isinstance(value, v.Listing) and not value.array) or (isinstance(value, v.Record) and value.kind == "list")
+
+
+def is_array(value: v.Abstract) -> bool:
+    """Is it an array of NumPy that the function makes, and that is a value?"""
+    if isinstance(value, v.Listing):
+        return value.array
+    return isinstance(value, v.Leaf) and isinstance(value.type, Array) and bool(value.type.shape and value.numpy)
 
 
 def is_given(value: v.Abstract) -> TypeGuard[v.Leaf]:

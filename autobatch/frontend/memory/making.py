@@ -5,18 +5,26 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 
+import numpy as np
+
 from autobatch.frontend.library import tables
 from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import list_changes, list_heap
 from autobatch.frontend.memory.heap import Heap
-from autobatch.frontend.memory.identity import is_dict_value, is_given, is_list
+from autobatch.frontend.memory.identity import is_array, is_dict_value, is_given, is_list
 from autobatch.frontend.syntax.sources import changed_parts
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.unify import as_table
 
 
 def made_by(s: LoweringState, value: v.Abstract, site: object) -> v.Abstract:
-    """A list or dict that an expression has made: one with memory, where those that it makes have that."""
+    """A list or dict that an expression has made: one with memory, where those that it makes have that. An array whose
+    length is data likewise."""
+    if is_array(value):
+        if site in s.context.memory.filled:
+            return s.context.rules.stacked(s, np.array, (value,))
+        s.context.sites.made(value, site)
+        return value
     if not (is_list(value) or is_dict_value(value) or is_given(value)) and not isinstance(value, v.Lazy):
         return value
     if isinstance(value, v.Lazy) and (value.dicts or isinstance(site, ast.Call)):

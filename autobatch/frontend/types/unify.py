@@ -227,7 +227,11 @@ def _unify(a: Layout, b: Layout) -> Layout:
     if isinstance(x, LeafLayout) and isinstance(y, LeafLayout):
         if isinstance(x.type, List) and isinstance(y.type, List) and x.type.elem == y.type.elem:
             return ListingLayout(LeafLayout(x.type.elem))
+        if (row := _common_row(x, y)) is not None:
+            return ListingLayout(row, array=True)
         return LeafLayout(_unify_types(x.type, y.type), numpy=x.numpy or y.numpy)
+    if (row := _common_row(x, y)) is not None:
+        return ListingLayout(row, array=True)
     for one, other in ((x, y), (y, x)):
         if isinstance(one, LeafLayout) and isinstance(one.type, List) and _is_list_layout(other):
             return _unify(ListingLayout(LeafLayout(one.type.elem)), other)
@@ -436,6 +440,24 @@ def _dynamic(layout: Layout) -> Layout:
             return layout
 
 
+def _common_row(a: Layout, b: Layout) -> LeafLayout | None:
+    """The layout of the rows of two arrays which differ in their first extent, so that it is data; None for others."""
+    rows = [_row_of(x) for x in (a, b)]
+    if leaf_type(a) == leaf_type(b) is not None or rows[0] is None or rows[1] is None or rows[0].type != rows[1].type:
+        return None
+    return LeafLayout(rows[0].type, numpy=rows[0].numpy or rows[1].numpy)
+
+
+def _row_of(layout: Layout) -> LeafLayout | None:
+    match layout:
+        case LeafLayout(type=Array(dtype=dtype, shape=(_, *inner))):
+            return LeafLayout(Array(dtype, tuple(inner)), numpy=layout.numpy)
+        case ListingLayout(elem=LeafLayout(type=Array()) as row, array=True):
+            return row
+        case _:
+            return None
+
+
 def _unify_types(a: Type, b: Type) -> Type:
     if a == b:
         return a
@@ -447,7 +469,11 @@ def _unify_types(a: Type, b: Type) -> Type:
 
 
 def join_arrays(a: Array, b: Array) -> Array:
-    """Python int with float is float; a Python scalar takes the dtype and shape of an array."""
+    """Python int with float is float, and bool with either is that; a Python scalar takes the dtype and shape of an
+    array."""
+    for flag, number in ((a, b), (b, a)):
+        if flag.is_bool and flag.is_scalar and is_python_number(number):
+            return number
     if is_python_number(a) and is_python_number(b):
         return max((a, b), key=lambda t: (_kind(t), t.dtype.endswith("64")))
     for scalar, array in ((a, b), (b, a)):

@@ -50,7 +50,7 @@ def refused(t):
 def of_two_types(t):
     if t.left is None:
         return jnp.zeros(2)
-    return jnp.zeros(3)
+    return jnp.zeros((3, 2))
 
 
 @pytest.mark.parametrize(
