@@ -34,6 +34,7 @@ from autobatch.call.inspection import Lowered, LoweredGroups, Parts, lowered
 from autobatch.call.linear import Collected, LinearCall, Tree
 from autobatch.call.prepared import Prepared
 from autobatch.call.ready import NOTHING
+from autobatch.call.results import changing_arguments, write_back
 from autobatch.call.shapes import ByShape, RaggedRefused
 from autobatch.call.specialisations import Request, Specialisations, Way
 from autobatch.call.specialise import SpecialisedProgram
@@ -106,10 +107,15 @@ class Batched(Generic[P, R]):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            simple = not kwargs and not self._receiver and plain.is_ordinary()
-            if simple and (found := self.warm[RUN].call(args, self.options())) is not MISS:
-                return found
-            return self._anew(args, kwargs, simple)
+            with changing_arguments() as changed:
+                simple = not kwargs and not self._receiver and plain.is_ordinary()
+                found = self.warm[RUN].call(args, self.options()) if simple else MISS
+                if found is MISS:
+                    found = self._anew(args, kwargs, simple)
+            if changed:
+                slots = self.bound(args, kwargs).slots
+                write_back(self._name, changed, {s.name: s.values for s in slots if s.kind == "list"})
+            return found
         except Exception as error:  # as `entry` does: this is the call whose time counts
             if not plain.is_plain():
                 show(error)

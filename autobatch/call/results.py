@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -37,7 +37,16 @@ from autobatch.errors import DESCRIBED, BatchError, Failure, entry
 from autobatch.frontend.types.statics import make_object
 from autobatch.ir.core import Array, Tag
 from autobatch.ir.printed import Printed, PrintedLine, PrintedNotes, printed
-from autobatch.ir.template import Container, Fixed, ListTemplate, OptionalTemplate, Output, Pointer, Template
+from autobatch.ir.template import (
+    ChangedArguments,
+    Container,
+    Fixed,
+    ListTemplate,
+    OptionalTemplate,
+    Output,
+    Pointer,
+    Template,
+)
 
 # ---- blueprints
 #
@@ -382,7 +391,11 @@ def texts_of(template: Template) -> set[int]:
 
 def returned(template: Template) -> Template:
     """What a function returns, without what it prints."""
-    return template.children[0] if isinstance(template, Container) and template.cls is Printed else template
+    if isinstance(template, Container) and template.cls is Printed:
+        return returned(template.children[0])
+    if isinstance(template, Container) and template.cls is ChangedArguments:
+        raise BatchError(_not_changed("a function that is differentiated or exported", template.keys[1:]))
+    return template
 
 
 def poisoned(outcome: Outcome, stale: Any) -> Outcome:
@@ -438,6 +451,69 @@ def printing_results() -> Iterator[None]:
         _printed.reset(token)
 
 
+Changed = dict[str, Any]
+"""The lists that arguments are after a call, by the names of the parameters."""
+_changed: ContextVar[Changed | None] = ContextVar("changed", default=None)
+
+
+@contextmanager
+def changing_arguments() -> Iterator[Changed]:
+    """Within, a call may change arguments: what they become is put here."""
+    found: Changed = {}
+    token = _changed.set(found)
+    try:
+        yield found
+    finally:
+        _changed.reset(token)
+
+
+def _not_changed(function: str, names: Sequence[Any]) -> str:
+    names_ = ", ".join(map(str, names))
+    return (
+        f"{function} changes its argument {names_}: call it with lists of the caller's, outside jax.jit and without "
+        f"derivatives; or change a copy: {names[0]} = list({names[0]})"
+    )
+
+
+def write_back(function: str, changed: Changed, given: Mapping[str, Any]) -> None:
+    """Change the caller's lists. `given`: those of each parameter that has a list of examples."""
+    rows: list[tuple[tuple[list[Any], list[Any]], ...]] = []
+    for name, found in changed.items():
+        lists = given.get(name)
+        if lists is None or not all(type(x) is list for x in lists):
+            raise BatchError(_not_changed(function, [name]))
+        pairs = zip(lists, unbatch(found), strict=True)
+        rows = [(*row, pair) for row, pair in zip(rows, pairs, strict=True)] if rows else [(pair,) for pair in pairs]
+    if len({id(old) for row in rows for old, _ in row}) < len(rows) * len(changed):
+        raise BatchError(
+            f"{function} changes a list that is given twice, which plain Python would change again: give each example "
+            "a list of its own"
+        )
+    for row in rows:
+        known = {_rounded(x): x for old, _ in row for x in _numbers_in(old)}
+        for old, new in row:
+            old[:] = [_as_before(x, known) for x in new]
+
+
+def _numbers_in(values: Any) -> Iterator[float]:
+    for x in values:
+        if type(x) is list:
+            yield from _numbers_in(x)
+        elif type(x) is float:
+            yield x
+
+
+def _rounded(x: float) -> float:
+    return float(np.asarray(x, jax.dtypes.canonicalize_dtype(np.float64)))
+
+
+def _as_before(value: Any, known: Mapping[float, float]) -> Any:
+    """A number that the list had is that again, with all its digits."""
+    if type(value) is list:
+        return [_as_before(x, known) for x in value]
+    return known.get(value, value) if type(value) is float else value
+
+
 def build(template: Template, outcome: Outcome, out_axes: Any = 0) -> Any:
     """The result of a batched call."""
     match template:
@@ -447,6 +523,12 @@ def build(template: Template, outcome: Outcome, out_axes: Any = 0) -> Any:
             axes = _prefix(out_axes, template, outcome.function)
             parts = [build(t, outcome, a) for t, a in zip(template.children, axes, strict=True)]
             return _container(template, parts)
+        case Container(kind="object", cls=cls, children=(result, *lists)) if cls is ChangedArguments:
+            if (changed := _changed.get()) is None:
+                raise BatchError(_not_changed(outcome.function, template.keys[1:]))
+            made = build(result, outcome, out_axes)
+            changed |= {str(k): build(x, outcome) for k, x in zip(template.keys[1:], lists, strict=True)}
+            return made
         case Container(kind="object", cls=cls, children=(result, lines)) if cls is Printed:
             made = build(result, outcome, out_axes)
             if _printed.get():

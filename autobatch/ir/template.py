@@ -90,6 +90,11 @@ class ListTemplate:
     is_array: bool = False
 
 
+class ChangedArguments:
+    """The class of a result beside the lists that arguments are afterwards, by their names: what the caller gave is
+    changed as the function has changed it."""
+
+
 @dataclass(frozen=True, slots=True)
 class OptionalTemplate:
     """A value that is None where the result `missing`, a bool, is true."""

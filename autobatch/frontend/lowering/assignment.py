@@ -21,10 +21,10 @@ from autobatch.frontend.lowering.joins import as_listing, conditional
 from autobatch.frontend.lowering.numbers import operand_of, present, traced
 from autobatch.frontend.lowering.operators import BINARY, apply_binary, augmented, subscript
 from autobatch.frontend.lowering.sequences import arithmetic, clipped, in_range, length, sequence, sliced
-from autobatch.frontend.lowering.state import Impure, LoweringState, expand
+from autobatch.frontend.lowering.state import ChangesGiven, Impure, LoweringState, expand
 from autobatch.frontend.memory import array_stores, dict_heap, heaps, list_changes, list_heap
 from autobatch.frontend.memory.heap import refused_without_memory
-from autobatch.frontend.memory.identity import containers, is_array
+from autobatch.frontend.memory.identity import containers, is_array, is_given
 from autobatch.frontend.memory.list_heap import hold
 from autobatch.frontend.memory.rebinding import is_own, rebind, refuse_change
 from autobatch.frontend.types import values as v
@@ -162,6 +162,8 @@ def _store(s: LoweringState, container: ast.expr, held: v.Abstract, index: v.Abs
     """`name[index] = value` for a list or dict that the function built, and that the name holds."""
     hold(s, value)
     held = present(s, held)
+    if is_given(held) and not is_stack(s, held):
+        raise ChangesGiven("only a list or dict built in this function can be changed", s.span, "build a new one")
     if not is_dynamic(held) and (is_stack(s, held) or s.context.sites.is_part(held)):
         _need_filled(s, held)
     if is_dynamic(held):

@@ -32,15 +32,16 @@ from autobatch.frontend.lowering.state import (
     wrap,
 )
 from autobatch.frontend.memory import heaps
+from autobatch.frontend.memory.heap import add_heap
 from autobatch.frontend.memory.heaps import settled
-from autobatch.frontend.memory.identity import ReturnedIdentity
+from autobatch.frontend.memory.identity import ReturnedIdentity, is_given
 from autobatch.frontend.syntax import cells
 from autobatch.frontend.syntax.scopes import is_cell
 from autobatch.frontend.syntax.sources import FunctionSource, source_of
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import HeldLayout, Layout, is_python, layout_of, leaf_types, leaves, rebuild
 from autobatch.frontend.types.unify import LayoutConflict, type_conflict, unify
-from autobatch.ir.core import Array, Call, Function, Region, Value
+from autobatch.ir.core import Array, Call, Function, List, Ref, Region, Tag, Type, Value
 
 MAX_SPECIALISATIONS = 64
 
@@ -160,6 +161,8 @@ def activate(
     """One activation: find or lower the specialisation, and emit the call."""
     for value in (*arguments.values(), *captured.values()):
         s.context.sites.lend(value)
+    if s.context.own_lists and source is s.context.entry and any(map(is_given, arguments.values())):
+        s.refuse("a list of the examples is changed by a call of the function in itself", "change a copy: list(xs)")
     held = cells.given(s, source, (*arguments.values(), *captured.values()))
     for value in held.values():
         s.context.sites.pass_arrays(value)
@@ -353,6 +356,8 @@ def specialise(
                 if (row := context.rules.brought_in(state, value)) is not value:
                     state.bind(name, row, source.span)
                     frame.borrowed.append(row)
+            if context.memory.own_lists and not context.own_lists:
+                _own_lists(state, frame, arguments)
         made.result = run(state, source)
     except BaseException:
         del context.functions[made.name], context.specialisations[key]
@@ -366,6 +371,39 @@ def specialise(
     made.can_fail, made.guessed = bool(block.body), block.guessed
     made.done = True
     return made
+
+
+def _own_lists(s: LoweringState, frame: FunctionFrame, arguments: dict[str, v.Abstract]) -> None:
+    """Put lists of the function in the place of arguments of the entry that are lists of the examples."""
+    memory = s.context.memory
+    for name, value in arguments.items():
+        type = value.type if is_given(value) else None
+        if not isinstance(type, List) or not _is_plain(s, type):
+            continue
+        made = s.call(v.Static(_rows_copied if isinstance(type.elem, List) else list), [value])
+        site = ("argument", name)
+        if site not in memory.sites:
+            memory.sites[site] = add_heap(memory.heaps, site, list)
+        s.bind(name, s.context.rules.made_by(s, made, site), frame.source.span)
+        s.context.own_lists[name] = memory.sites[site]
+
+
+def _is_plain(s: LoweringState, type: Type) -> bool:
+    """Is it a list of numbers, strings, or lists and tuples of these? (Of objects, those that the caller gave would
+    have to be in the list that is given back.)"""
+    match type:
+        case List(elem=elem, store=str(name)):
+            return not s.context.schema.list(name).from_array and _is_plain(s, elem)
+        case Ref(store=name):
+            held = s.context.schema.store(name)
+            return all(c.kind == "tuple" for c in held.classes) and all(_is_plain(s, f.type) for f in held.fields)
+        case _:
+            return isinstance(type, Array | Tag)
+
+
+def _rows_copied(rows: Any) -> Any:
+    """As a function of one example."""
+    return [list(row) for row in rows]
 
 
 def _keep_returned(s: LoweringState, key: Any, given: Iterable[v.Abstract]) -> None:

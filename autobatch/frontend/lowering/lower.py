@@ -10,6 +10,7 @@ import ast
 import functools
 import inspect
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -49,6 +50,7 @@ from autobatch.frontend.lowering.refusals import EXPRESSION_REFUSALS
 from autobatch.frontend.lowering.results import EntryOutputs, made_classes
 from autobatch.frontend.lowering.sequences import sequence
 from autobatch.frontend.lowering.state import (
+    ChangesGiven,
     Context,
     Ended,
     FreeVariable,
@@ -69,7 +71,7 @@ from autobatch.frontend.lowering.state import (
 )
 from autobatch.frontend.lowering.statements import execute
 from autobatch.frontend.memory.boxes import boxed
-from autobatch.frontend.memory.heap import CompilesInMemory, NeedsMemory
+from autobatch.frontend.memory.heap import CompilesInMemory, Heap, NeedsMemory
 from autobatch.frontend.memory.heaps import give_memory, note_adopting
 from autobatch.frontend.memory.identity import is_given
 from autobatch.frontend.memory.list_changes import adopted, string_of
@@ -84,10 +86,10 @@ from autobatch.frontend.syntax.sources import FunctionSource, changed_later, is_
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.needs import Needed
 from autobatch.frontend.types.statics import inputs
-from autobatch.ir.core import BOOL, Array, Call, Function, Module, Ref, Region, Value
+from autobatch.ir.core import BOOL, INT, Array, Call, Function, Literal, Module, Ref, Region, Value
 from autobatch.ir.masked import decided_by_floats
 from autobatch.ir.rewrite import Fresh, calls, copy_region
-from autobatch.ir.template import HeapTemplate, Input, MadeTemplate, Template
+from autobatch.ir.template import ChangedArguments, Container, HeapTemplate, Input, MadeTemplate, Template
 from autobatch.source import Span
 
 # ---- expressions
@@ -458,6 +460,13 @@ def _rounds(
                 context.place_of(error),
                 "pass what changes from call to call as a number, or as a field of the examples",
             ) from None
+        except ChangesGiven as error:
+            if context.memory.own_lists:
+                raise UnsupportedError(error.message, error.span, error.cure, error.also) from None
+            context.memory.own_lists = context.memory.unseen = True
+            context.memory.refused = context.memory.refused or error
+            context.memory.assumed.clear()
+            continue
         except Impure as error:
             raise UnsupportedError(error.message, error.span, error.cure, error.also) from None
         except (Error, Needed):
@@ -578,7 +587,10 @@ def _round(
     if isinstance(result, v.Static) and isinstance(result.value, Never):
         result = v.Static(None)
     outputs = EntryOutputs(state)
-    template = printing.returned(state, outputs, outputs.template(result))
+    whole = outputs.template(result)
+    if context.own_lists:
+        whole = _changed_arguments(state, outputs, whole)
+    template = printing.returned(state, outputs, whole)
     heaps = outputs.memory()
     entry = Function(
         context.unique(f"{_shown_name(fun)}.main"),
@@ -602,6 +614,16 @@ class _RenumberedModule(Fresh):
 
     def like(self, values: Iterable[Value]) -> tuple[Value, ...]:
         return tuple(self.value(x.type, self._hints.get(x, x.hint)) for x in values)
+
+
+def _changed_arguments(s: LoweringState, outputs: EntryOutputs, result: Template) -> Template:
+    """The result of the entry with the lists beside it that arguments are then. They are the first in their memory."""
+    seen: Counter[Heap] = Counter()
+    lists = []
+    for heap in s.context.own_lists.values():
+        lists.append(outputs.template(v.MemoryRow(Literal(seen[heap.whole], INT), heap.whole)))
+        seen[heap.whole] += 1
+    return Container("object", (result, *lists), ("result", *s.context.own_lists), ChangedArguments)
 
 
 def _reachable(entry: Function, context: Context) -> list[Function]:

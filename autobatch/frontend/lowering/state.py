@@ -88,6 +88,10 @@ class Impure(UnsupportedError):
     """A call with an effect or a hidden state: neither lowered nor traced."""
 
 
+class ChangesGiven(Impure):
+    """A list of the examples is changed. Where it is an argument, the function is lowered with a list of its own."""
+
+
 class DictsDiffer(UnsupportedError):
     """What is refused of dicts of the examples, as their keys differ: it is possible where their keys are data."""
 
@@ -166,7 +170,8 @@ class LoweringMemory:
     (`refused`: why), `capacity` of them at most, and `sites`, the expressions whose lists have some; `rows`: are
     they planned? `letters`: are strings there code points? `adopting`: how many of these adopt objects of the examples?
     `filled`: the expressions whose arrays of data-dependent length are changed in place (`dynamic_arrays.py`);
-    `unseen`: would a trace not see one of these changes?
+    `unseen`: would a trace not see one of these changes? `own_lists`: are arguments that are lists of the examples
+    copied, as they are changed?
     `read` and `written`: functions and loops, by their text, and what they need. See `graphs.py` for
     `plain`, `printing.py`."""
 
@@ -197,6 +202,7 @@ class LoweringMemory:
     adopting: int = 0
     filled: set[object] = field(default_factory=set)
     unseen: bool = False
+    own_lists: bool = False
     read: set[tuple[ast.AST, str]] = field(default_factory=set)
     written: set[tuple[ast.AST, str]] = field(default_factory=set)
     assigned: set[str] = field(default_factory=set)
@@ -236,6 +242,7 @@ class Context:
         self, schema: Schema, shared: Sequence[Array], rules: Rules, memory: LoweringMemory, integers: Mapping[int, int]
     ) -> None:
         self.schema, self.rules, self.memory = schema, rules, memory
+        self.own_lists: dict[str, Heap] = {}
         self._ids = _FIRST_ID
         self.shared = [Value(k, t, "shared") for k, t in enumerate(shared)] + memory.hidden
         self.integers = {self.shared[k]: n for k, n in integers.items()}
