@@ -572,7 +572,41 @@ def by_an_object(a):
     return t.sum(), held.t.sum()
 
 
+def of_columns(a):
+    t = np.zeros((len(a), 3))
+    t[:, 0] += a[0]
+    t[0, 1:] += 1.0
+    t[1:, :2] *= 2.0
+    v = t[:, 0] * 1
+    v += a[0]
+    return t, v
+
+
+def by_a_view_of_a_view(a):
+    t = np.array(a)
+    v = t[1:]
+    v += 1.0
+    w = v[1:]
+    w *= 2.0
+    return t
+
+
+def by_rows_and_columns(a):
+    t = np.zeros((len(a), len(a)))
+    v = t[:, 0]
+    v += a[0]
+    v[1] = 9.0
+    for row in t:
+        row += 1.0
+    for column in t.T:
+        column[1] = 5.0
+    return t
+
+
 AUGMENTED = (
+    of_columns,
+    by_a_view_of_a_view,
+    by_rows_and_columns,
     by_another_name,
     by_a_function,
     after_an_assignment,

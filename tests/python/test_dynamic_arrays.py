@@ -169,9 +169,20 @@ def floats_into_integers(a):
     return t
 
 
+def a_part_without_a_view(a):
+    t = np.zeros((len(a), 3))
+    v = t[:, 0]
+    v += a[0]
+    return t
+
+
 @pytest.mark.parametrize(
     ("function", "words"),
-    [(argument_changed, "something else may hold them"), (floats_into_integers, "floats are cut to integers")],
+    [
+        (argument_changed, "something else may hold them"),
+        (floats_into_integers, "floats are cut to integers"),
+        (a_part_without_a_view, "a part of an array whose length is data is changed|something else may hold them"),
+    ],
 )
 def test_refused(function, words):
     data = [np.asarray(a, np.float32) for a in A]

@@ -483,13 +483,14 @@ def load(s: LoweringState, array: v.Abstract, index: v.Abstract) -> v.Abstract:
         return subscript(s, stack_of(s, array), index)
     offset, axes, rest = _parts(s, array, index)
     if rest and not axes:
-        return index_array(s, marked(_element(s, array, offset), True), pair(*rest))
+        return s.context.sites.part(index_array(s, marked(_element(s, array, offset), True), pair(*rest)), array)
     if not axes and not cls.element_shape:
         return marked(_element(s, array, offset), True)
     view = _view(s, array, offset, axes)
     if not rest or all(x == _ALL for x in rest):
         return view
-    return stacking.index_rows(s, stack_of(s, view), pair(*[_ALL] * len(axes), *rest))
+    made = stacking.index_rows(s, stack_of(s, view), pair(*[_ALL] * len(axes), *rest))
+    return s.context.sites.part(marked(made, True), array)
 
 
 def _element(s: LoweringState, array: v.Abstract, place: v.Abstract) -> v.Abstract:

@@ -21,7 +21,7 @@ from autobatch.frontend.lowering.joins import as_listing, conditional
 from autobatch.frontend.lowering.numbers import operand_of, present, traced
 from autobatch.frontend.lowering.operators import BINARY, apply_binary, augmented, subscript
 from autobatch.frontend.lowering.sequences import arithmetic, clipped, in_range, length, sequence, sliced
-from autobatch.frontend.lowering.state import ChangesGiven, Impure, LoweringState, expand
+from autobatch.frontend.lowering.state import ChangesGiven, Impure, LoweringState, UnseenInTraces, expand
 from autobatch.frontend.memory import array_stores, dict_heap, heaps, list_changes, list_heap
 from autobatch.frontend.memory.heap import refused_without_memory
 from autobatch.frontend.memory.identity import containers, is_array, is_given
@@ -211,9 +211,21 @@ def _store(s: LoweringState, container: ast.expr, held: v.Abstract, index: v.Abs
     rebind(s, container.id, _put_static(s, old, index, value))
 
 
+def _check_seen(s: LoweringState, target: ast.expr, old: v.Abstract) -> None:
+    """`a += x` of an array of NumPy that something else may hold, or that is a part of another: these get memory."""
+    if not is_array(old) or not kind_of([old]):
+        return
+    if s.context.sites.is_part_of_dynamic(old):
+        words = "a part of an array whose length is data is changed, which has no view of it"
+        raise UnseenInTraces(words, s.span, "change the array itself: t[:, k] += x")
+    if s.context.sites.is_part(old) or (isinstance(old, v.Listing) and _may_be_seen(s, target, old)):
+        s.context.memory.unseen = True
+        _need_filled(s, old)
+
+
 def _may_be_seen(s: LoweringState, target: ast.expr, array: v.Abstract) -> bool:
     """May anything else hold an array that a variable holds, or a part of it? Where none is a variable, all may."""
-    if not isinstance(target, ast.Name) or s.context.sites.is_part(array) or not is_own(s, array):
+    if not isinstance(target, ast.Name) or not is_own(s, array):
         return True
     others = [b.value for n, b in s.env.items() if n != target.id]
     if any(s.context.sites.is_part_of(x, array) for x in others):
@@ -359,9 +371,7 @@ def augment(s: LoweringState, node: ast.AugAssign) -> None:
             return _augmented_row(s, node, list_heap.there(s, old))
         if not is_element:
             array_stores.check_augmented(s, node.target, old)
-        if isinstance(old, v.Listing) and old.array and kind_of([old]) and _may_be_seen(s, node.target, old):
-            s.context.memory.unseen = True
-            _need_filled(s, old)
+            _check_seen(s, node.target, old)
         made = augmented(s, BINARY[type(node.op)], old, s.evaluate(node.value))
         return s.context.rules.made_by(s, made, node) if is_array(made) else made
 

@@ -446,6 +446,14 @@ class Sites:
     def is_part(self, array: v.Abstract) -> bool:
         return id(array) in self._parts
 
+    def is_part_of_dynamic(self, array: v.Abstract) -> bool:
+        """Is it a part, read as a value, of an array that has memory (`dynamic_arrays.py`)?"""
+        while id(array) in self._parts:
+            array = self._parts[id(array)][1]
+            if not is_array(array):
+                return True
+        return False
+
     def is_part_of(self, value: v.Abstract, array: v.Abstract) -> bool:
         """Is it, or holds it, a part of an array?"""
         if isinstance(value, v.Record):
