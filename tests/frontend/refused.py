@@ -100,9 +100,9 @@ def changes_argument(xs):
     return len(MADE_OUTSIDE) + len(xs)
 
 
-def appends_to_input(xs):
-    xs.append(1)
-    return xs
+def appends_to_input(ts):
+    ts.append(ts[0])
+    return len(ts)
 
 
 def list_as_key(n):
