@@ -1,4 +1,4 @@
-"""Recursions that hand on lists, dicts and sets, whose calls are data-dependent."""
+"""Recursions that pass lists, dicts and sets, and whose calls are data-dependent."""
 
 from __future__ import annotations
 

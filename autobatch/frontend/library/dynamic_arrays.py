@@ -34,6 +34,7 @@ from autobatch.frontend.lowering.operators import COMPARE, apply_binary, compare
 from autobatch.frontend.lowering.sequences import (
     arithmetic,
     as_index,
+    bounds_of,
     is_inside,
     length,
     make_range,
@@ -99,7 +100,7 @@ def _filled_like(s: LoweringState, args: Arguments, named: Named, fill: int | No
 
 def _arange(s: LoweringState, args: Arguments, named: Named) -> v.Abstract | None:
     """`np.arange(stop)`, `np.arange(start, stop, step)` of integers."""
-    if named or not args or not all(map(_is_scalar, args)) or all(isinstance(x, v.Static) for x in args):
+    if named or not args or not all(map(stacking.is_scalar, args)) or all(isinstance(x, v.Static) for x in args):
         return None
     need(s, *args)
     start, stop, step = [v.Static(0), *args, v.Static(1)] if len(args) == 1 else [*args, v.Static(1)][:3]
@@ -393,14 +394,14 @@ def _parts(s: LoweringState, array: v.Abstract, index: v.Abstract) -> tuple[v.Ab
     offset, axes = attribute(s, array, "offset"), []
     for k, (extent, stride) in enumerate(_axes(s, array)):
         key = present(s, keys[k]) if k < len(keys) else _ALL
-        bounds = _bounds(key)
+        bounds = bounds_of(key)
         if bounds is not None:
             if key != _ALL:
                 first, extent, step = _range(s, extent, bounds)
                 offset = arithmetic(s, operator.add, offset, arithmetic(s, operator.mul, first, stride))
                 stride = arithmetic(s, operator.mul, stride, step)
             axes.append((extent, stride))
-        elif _is_scalar(key):
+        elif stacking.is_scalar(key):
             place = _inside(s, as_index(s, key), k, extent)
             offset = arithmetic(s, operator.add, offset, arithmetic(s, operator.mul, place, stride))
         else:
@@ -432,16 +433,6 @@ def _keys(s: LoweringState, index: v.Abstract, rank: int | None) -> list[v.Abstr
     return keys
 
 
-def _bounds(key: v.Abstract) -> list[v.Abstract] | None:
-    match key:
-        case v.Static(value=slice(start=start, stop=stop, step=step)):
-            return [v.Static(start), v.Static(stop), v.Static(step)]
-        case v.Record(cls=cls, items=items) if cls is slice:
-            return list(items)
-        case _:
-            return None
-
-
 def _range(
     s: LoweringState, extent: v.Abstract, bounds: Sequence[v.Abstract]
 ) -> tuple[v.Abstract, v.Abstract, v.Abstract]:
@@ -453,13 +444,6 @@ def _range(
     assert isinstance(places, v.Lazy)
     step = bounds[2].value if isinstance(bounds[2], v.Static) else None
     return places.item(s, v.Static(0)), places.length, v.Static(1 if step is None else step)
-
-
-def _is_scalar(key: v.Abstract) -> bool:
-    """Is it one integer?"""
-    if isinstance(key, v.Static):
-        return isinstance(key.value, (int, np.integer)) and not isinstance(key.value, bool)
-    return isinstance(key, v.Leaf) and isinstance(key.type, Array) and key.type.is_scalar and key.type.is_integer
 
 
 def _inside(s: LoweringState, key: v.Abstract, axis: int, extent: v.Abstract) -> v.Abstract:
@@ -479,7 +463,7 @@ def _from_start(i: Any, n: Any) -> Any:
 def load(s: LoweringState, array: v.Abstract, index: v.Abstract) -> v.Abstract:
     """`array[index]`: an element or a part of one, or a view."""
     cls = _class(array)
-    if not all(_is_scalar(x) or _bounds(x) is not None for x in _keys(s, index, None)):
+    if not all(stacking.is_scalar(x) or bounds_of(x) is not None for x in _keys(s, index, None)):
         return subscript(s, stack_of(s, array), index)
     offset, axes, rest = _parts(s, array, index)
     if rest and not axes:
@@ -513,7 +497,10 @@ def store(s: LoweringState, array: v.Abstract, index: v.Abstract, value: v.Abstr
         return
     offset, axes, rest = _parts(s, array, index)
     if axes:
-        view, rank = _view(s, array, offset, axes), len(axes) + len(cls.element_shape) - sum(map(_is_scalar, rest))
+        view, rank = (
+            _view(s, array, offset, axes),
+            len(axes) + len(cls.element_shape) - sum(map(stacking.is_scalar, rest)),
+        )
         each = _rank_of(s, value) >= rank or (_is_written_out(value) and rank == 1)
         run(s, ndarray.put_each if each else ndarray.put_into_all, [view, value, pair(*rest)], {})
         return

@@ -32,12 +32,6 @@ class DynamicArray:
     def __len__(self) -> Any:
         return self.extents[0] if self.rank > 0 else self.element_shape[0]
 
-    def __getitem__(self, index: Any) -> Any:
-        """Never run: `dynamic_arrays.load` is called in its place."""
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        """Never run: `dynamic_arrays.store` is called in its place."""
-
     def fill(self, value: Any) -> None:
         self[...] = value
 

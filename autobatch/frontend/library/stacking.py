@@ -37,7 +37,7 @@ from autobatch.frontend.lowering.numbers import operand_of, present, traced
 from autobatch.frontend.lowering.operators import compare_with, index_array
 from autobatch.frontend.lowering.reductions import extreme, multiplied, reduce_sequence, sum_of
 from autobatch.frontend.lowering.selection import select
-from autobatch.frontend.lowering.sequences import is_inside, item, length, pair, sequence, sliced, zipped
+from autobatch.frontend.lowering.sequences import bounds_of, is_inside, item, length, pair, sequence, sliced, zipped
 from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory.list_heap import copied
 from autobatch.frontend.tracing.tracing import trace
@@ -479,11 +479,9 @@ def index_rows(s: LoweringState, value: v.Abstract, index: v.Abstract) -> v.Abst
         case v.Record(kind="tuple", items=(v.Static(value=None), *rest)) if not (rest and rest[0] == v.Static(None)):
             part = v.Record("tuple", tuple(range(len(rest))), tuple(rest))
             return index_rows(s, index_rows(s, value, part) if rest else value, v.Static(None))
-        case v.Static(value=slice(start=start, stop=stop, step=step)):
-            return stack(s, sliced(s, value, [v.Static(start), v.Static(stop), v.Static(step)]))
-        case v.Record(cls=cls, items=items) if cls is slice:
-            return stack(s, sliced(s, value, items))
-        case v.Record(kind="tuple", items=(first, *rest)) if _is_slice(first):
+        case _ if (bounds := bounds_of(index)) is not None:
+            return stack(s, sliced(s, value, bounds))
+        case v.Record(kind="tuple", items=(first, *rest)) if bounds_of(first) is not None:
             rows, kind = _stack_of(s, index_rows(s, value, first)), kind_of([value])
             return _each(s, [rows], lambda t, row: _part_of(t, marked(row, kind), rest)) if rest else rows
         case v.Record(kind="tuple", items=(first, *rest)) if is_scalar(first):
@@ -521,11 +519,6 @@ def _picked(s: LoweringState, value: v.Abstract, index: v.Abstract) -> v.Abstrac
     return marked(stack(s, made), kind_of([value]))
 
 
-def _is_slice(value: v.Abstract) -> bool:
-    constant = isinstance(value, v.Static) and isinstance(value.value, slice)
-    return constant or (isinstance(value, v.Record) and value.cls is slice)
-
-
 def _row_at(s: LoweringState, value: v.Abstract, index: v.Abstract) -> v.Abstract:
     """A row: out of range it fails where the array is one of NumPy, and is clamped where it is one of JAX."""
     kind, count = kind_of([value]), length(s, value)
@@ -548,8 +541,9 @@ def _clamped(i: Any, n: Any) -> Any:
 def is_scalar(value: v.Abstract) -> bool:
     """Is it one integer?"""
     if isinstance(value, v.Static):
-        return isinstance(value.value, (int, np.integer))
-    return isinstance(value, v.Leaf) and isinstance(value.type, Array) and value.type.is_scalar
+        return isinstance(value.value, (int, np.integer)) and not isinstance(value.value, bool)
+    type = value.type if isinstance(value, v.Leaf) else None
+    return isinstance(type, Array) and type.is_scalar and type.is_integer
 
 
 def matmul(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:

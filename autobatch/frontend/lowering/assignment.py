@@ -20,7 +20,7 @@ from autobatch.frontend.lowering.attributes import attribute, is_stack, written
 from autobatch.frontend.lowering.joins import as_listing, conditional
 from autobatch.frontend.lowering.numbers import operand_of, present, traced
 from autobatch.frontend.lowering.operators import BINARY, apply_binary, augmented, subscript
-from autobatch.frontend.lowering.sequences import arithmetic, clipped, in_range, length, sequence, sliced
+from autobatch.frontend.lowering.sequences import arithmetic, bounds_of, clipped, in_range, length, sequence, sliced
 from autobatch.frontend.lowering.state import ChangesGiven, Impure, LoweringState, UnseenInTraces, expand
 from autobatch.frontend.memory import array_stores, dict_heap, heaps, list_changes, list_heap
 from autobatch.frontend.memory.heap import refused_without_memory
@@ -194,7 +194,7 @@ def _store(s: LoweringState, container: ast.expr, held: v.Abstract, index: v.Abs
         changed = _put_static(s, items, index, value) if written_out else _with_item(s, items, index, value)
         _become(s, container.id, tables.with_items(s, old, changed), old, value)
         return
-    if _is_list(old) and (bounds := _bounds(index)) is not None:
+    if _is_list(old) and (bounds := bounds_of(index)) is not None:
         _become(s, container.id, _with_slice(s, old, bounds, value), old, value)
         return
     if _is_list(old) and not (isinstance(old, v.Record) and isinstance(index, v.Static)):
@@ -264,7 +264,7 @@ def _become(s: LoweringState, name: str, new: v.Abstract, old: v.Abstract, added
 
 
 def _store_in_row(s: LoweringState, row: v.MemoryRow, index: v.Abstract, value: v.Abstract) -> None:
-    bounds = _bounds(index)
+    bounds = bounds_of(index)
     if row.heap.is_dict:
         dict_heap.store(s, row, present(s, index), value)
     elif bounds is None:
@@ -285,17 +285,6 @@ def _put_static(s: LoweringState, items: v.Abstract, index: v.Abstract, value: v
 
 def _is_list(value: v.Abstract) -> bool:
     return isinstance(value, v.Listing) or (isinstance(value, v.Record) and value.kind == "list")
-
-
-def _bounds(index: v.Abstract) -> list[v.Abstract] | None:
-    """Start, stop and step of a slice; None for another index."""
-    match index:
-        case v.Static(value=slice(start=start, stop=stop, step=step)):
-            return [v.Static(start), v.Static(stop), v.Static(step)]
-        case v.Record(cls=cls, items=items) if cls is slice:
-            return list(items)
-        case _:
-            return None
 
 
 def _with_slice(s: LoweringState, items: v.Abstract, bounds: Sequence[v.Abstract], value: v.Abstract) -> v.Abstract:
@@ -470,7 +459,7 @@ def _delete_in_row(s: LoweringState, row: v.MemoryRow, index: v.Abstract) -> Non
     if row.heap.is_dict:
         dict_heap.delete(s, row, index)
         return
-    bounds = _bounds(index)
+    bounds = bounds_of(index)
     if bounds is None:
         first = in_range(s, present(s, index), length(s, row))
         bounds = [first, arithmetic(s, operator.add, first, v.Static(1)), v.Static(None)]
@@ -482,7 +471,7 @@ def _delete_item(s: LoweringState, container: ast.Name, index: v.Abstract) -> No
     name, old = container.id, expand(s, present(s, s.env[container.id].value))
     if _is_list(old) or tables.is_deque(old):
         items = tables.items_of(old) if tables.is_deque(old) else old
-        bounds = _bounds(index)
+        bounds = bounds_of(index)
         if bounds is None:
             first = in_range(s, present(s, index), length(s, items))
             if s.dead:

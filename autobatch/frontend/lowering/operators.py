@@ -43,7 +43,7 @@ from autobatch.frontend.lowering.numbers import (
     unary,
 )
 from autobatch.frontend.lowering.selection import apply_choice, of_each, select
-from autobatch.frontend.lowering.sequences import arithmetic, is_tuple, item, members, sequence, sliced
+from autobatch.frontend.lowering.sequences import arithmetic, bounds_of, is_tuple, item, members, sequence, sliced
 from autobatch.frontend.lowering.state import Impure, LoweringState, expand, fold, hand_out, note_contents
 from autobatch.frontend.memory import dict_heap, heaps, list_heap
 from autobatch.frontend.memory.heap import refused_without_memory
@@ -664,17 +664,14 @@ def subscript(s: LoweringState, value: v.Abstract, index: v.Abstract) -> v.Abstr
     value = list_heap.for_key(s, value, index)
     if list_heap.is_dict_row(value):
         return dict_heap.load(s, list_heap.there(s, value), index)
-    if list_heap.is_row(value) and not _is_slice(index):
+    if list_heap.is_row(value) and bounds_of(index) is None:
         return item(s, value, index)
     value = list_heap.copied(s, value)
     if is_stack(s, value):
         return s.context.rules.stacked(s, operator.getitem, (value, index))
-    if isinstance(index, v.Static) and isinstance(index.value, slice) and not _is_array(value):
-        held = index.value
-        if not (isinstance(value, v.Static) and isinstance(value.value, (str, bytes))):
-            return sliced(s, value, [v.Static(held.start), v.Static(held.stop), v.Static(held.step)])
-    if isinstance(index, v.Record) and index.cls is slice and not _is_array(value):
-        return sliced(s, value, index.items)
+    folded = isinstance(value, v.Static) and isinstance(value.value, (str, bytes)) and isinstance(index, v.Static)
+    if (bounds := bounds_of(index)) is not None and not _is_array(value) and not folded:
+        return sliced(s, value, bounds)
     match value:
         case v.Static(value=held, origin=origin) if isinstance(index, v.Static) and not isinstance(held, type):
             origin = origin.child(("item", index.value)) if origin is not None else None
@@ -697,12 +694,6 @@ def subscript(s: LoweringState, value: v.Abstract, index: v.Abstract) -> v.Abstr
     if written(s, value, "__getitem__"):
         return s.call(attribute(s, value, "__getitem__"), [index])
     return item(s, found_, index)
-
-
-def _is_slice(index: v.Abstract) -> bool:
-    if isinstance(index, v.Static):
-        return isinstance(index.value, slice)
-    return isinstance(index, v.Record) and index.cls is slice
 
 
 def _is_array(value: v.Abstract) -> bool:

@@ -486,6 +486,17 @@ def is_tuple(value: v.Abstract) -> bool:
             return isinstance(value, v.Record) and value.kind == "tuple"
 
 
+def bounds_of(index: v.Abstract) -> list[v.Abstract] | None:
+    """Start, stop and step of a slice; None for another index."""
+    match index:
+        case v.Static(value=slice(start=start, stop=stop, step=step)):
+            return [v.Static(start), v.Static(stop), v.Static(step)]
+        case v.Record(cls=cls, items=items) if cls is slice:
+            return list(items)
+        case _:
+            return None
+
+
 def clipped(s: LoweringState, value: v.Abstract, start: v.Abstract, stop: v.Abstract) -> tuple[v.Abstract, v.Abstract]:
     """Where `value[start:stop]` begins and ends; what ends before it begins is empty where it begins."""
     count = length(s, value)
