@@ -32,7 +32,7 @@ class DynamicArray:
     def __len__(self) -> Any:
         return self.extents[0] if self.rank > 0 else self.element_shape[0]
 
-    def fill(self, value: Any) -> None:
+    def fill(self: Any, value: Any) -> None:
         self[...] = value
 
 
