@@ -29,9 +29,9 @@ from autobatch.call.batches.batch import Batch, pack_fresh
 from autobatch.call.batches.groups import Group
 from autobatch.common.cache import Bounded
 from autobatch.data.columns import columns_of
-from autobatch.data.pack import Snapshot
 from autobatch.data.ragged import Ragged
 from autobatch.data.schema import SharedColumns
+from autobatch.data.snapshot import Snapshot
 from autobatch.errors import BatchError, Error
 from autobatch.ir import jax_compat
 from autobatch.ir.core import BOOL, Array, List, Ref

@@ -61,7 +61,7 @@ from autobatch.source import Span
 # Rows are those of the examples, of the elements of the lists of a result, or of the objects that the program has made.
 
 
-ClassKind = Literal["object", "namedtuple", "tuple", "list", "dict", "table"]
+ClassKind = Literal["object", "namedtuple", "tuple", "list", "dict", "table", "value"]
 Result = ArrayResult | RaggedResult | StructureResult
 
 

@@ -2,8 +2,10 @@
 
 Everything is union-find (Tarjan 1975) over two kinds of nodes. A *place* is where values are held: a field of a class,
 the elements of a list, the root. A *record* is a class: its places by field name. Two records met at one place share a
-store; the places of one field name in a store are one place where their types allow it. Facts only ever join, so
-schemas grow monotonically: `merge(a, b)` replays both into one inference.
+store; the places of one field name in a store are one place where their types allow it. What is no record and stands
+where values of another sort stand too (`Node | float`, `list[int | str]`) is a record there, with the one field
+`value`: its class says of which sort it is, as the tag of a tagged union does. Facts only ever join, so schemas grow
+monotonically: `merge(a, b)` replays both into one inference.
 
     examples                                 Node.left: record Node | Leaf, None seen
     Node(Leaf(1), None), Leaf(2.5)   ->      Node.right: unknown, None seen
@@ -22,16 +24,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
+
 from autobatch.data.leaves import COMPLEX, Category, category, describe_type, join, ragged_elem, vocabulary_of
-from autobatch.data.schema import UNKNOWN, Class, Field, ListStore, Schema, Store
+from autobatch.data.schema import UNKNOWN, VALUE, Class, Field, ListStore, Schema, Store
 from autobatch.errors import BatchError
 from autobatch.ir.core import BOOL, FLOAT, INT, STR, Array, BuiltObject, List, Ref, Tag, Type
 
 MAX_NESTING = 64
 """Lists in lists, at most: their type names every level. Deeper structure needs a class, which names itself."""
 
-RecordKind = Literal["object", "namedtuple", "tuple", "list", "dict", "table"]
+RecordKind = Literal["object", "namedtuple", "tuple", "list", "dict", "table", "value"]
 Signature = tuple[str | None, ...]
+Form = tuple[str, ...]
 
 
 class InferenceConflict(Exception):
@@ -93,6 +98,9 @@ class InferredRecord:
     signature: Signature = ()
     keys: tuple[str, ...] | None = None
     parent: InferredRecord | None = None
+    members: dict[Form, InferredRecord] = field(default_factory=dict)
+    """Of the record that stands for a store: its records without a class of the user, each by its form."""
+    where: str = ""
 
     def find(self) -> InferredRecord:
         """The record that stands for all records of its store."""
@@ -103,6 +111,20 @@ class InferredRecord:
             record = record.parent
         return record
 
+    @property
+    def itself(self) -> InferredRecord:
+        """The record that it is: one without a class of the user may have been found to be another of its store."""
+        return self.find().members.get(self.form, self)
+
+    @property
+    def form(self) -> Form:
+        """What records of a store have in common that are one there: values of one sort, tuples of one length, dicts of
+        some keys. Arrays of two dtypes have no type in common, so tuples that hold them are not one."""
+        if self.kind == "value":
+            return "value", self.name
+        arrays = (s for s in self.signature if s is not None and s.endswith(("/array", "/scalar")))
+        return (self.kind, *self.places, *arrays)
+
     def see_keys(self, keys: tuple[str, ...]) -> None:
         """A dict has its keys in this order."""
         self.keys = keys if self.keys in (None, keys) else ()
@@ -111,7 +133,7 @@ class InferredRecord:
     def order(self) -> tuple[str, ...]:
         """Sorts the classes of a schema, whatever the order in which data showed them."""
         home = () if self.cls is None else (self.cls.__module__, self.cls.__qualname__)
-        return (self.name, *home, *sorted(self.places), *(s or "" for s in self.signature))
+        return (self.name, *home, *sorted(self.places), *(s or "" for s in self.signature), self.where)
 
 
 @dataclass(eq=False)
@@ -138,6 +160,15 @@ class Inference:
             return known
         name = cls.__name__ if cls is not None else ("dict" if kind == "dict" else f"{kind}{len(names)}")
         made = InferredRecord(kind, name, cls, {n: InferredPlace(_in_words(name, kind, n)) for n in names}, signature)
+        if cls is None:
+            made.members[made.form] = made
+        self.records.append(made)
+        return made
+
+    def value(self, name: str, cls: type | None, where: str) -> InferredRecord:
+        """A new record of values that stand beside others of another sort."""
+        made = InferredRecord("value", name, cls, {VALUE: InferredPlace(where)}, where=where)
+        made.members[made.form] = made
         self.records.append(made)
         return made
 
@@ -188,19 +219,52 @@ class Inference:
             a.leaf = joined
         elif (elem := _ragged_join(a, b)) is not None:
             a.kind, a.leaf = "ragged", elem
-        else:
+        elif sort_of_place(a) == sort_of_place(b):
             raise InferenceConflict(a.words(), b.words())
+        else:
+            self._as_values(a)
+            self._as_values(b)
+
+    def _as_values(self, place: InferredPlace) -> None:
+        """What is held at a place stands beside values of another sort from now on."""
+        if place.kind == "record":
+            return
+        record = self.value(*sort_of_place(place), place.where)
+        held = record.places[VALUE]
+        held.kind, held.leaf, held.items, held.numpy = place.kind, place.leaf, place.items, place.numpy
+        place.kind, place.leaf, place.items, place.numpy, place.record = "record", UNKNOWN, None, False, record
 
     def _same_store(self, a: InferredRecord, b: InferredRecord) -> None:
+        """Unify two stores; records of one form are one there."""
         a, b = a.find(), b.find()
-        if a is not b:
-            b.parent = a
+        if a is b:
+            return
+        b.parent = a
+        alike: list[tuple[InferredPlace, InferredPlace]] = []  # joined when all members of `a` are known
+        for form, other in b.members.items():
+            mine = a.members.setdefault(form, other)
+            if mine is other:
+                continue
+            self.records.remove(other)
+            mine.where = min(mine.where, other.where)
+            sorts = zip(mine.signature, other.signature, strict=True)
+            mine.signature = tuple(x if x == y else x or y if None in (x, y) else "record" for x, y in sorts)
+            if other.keys is not None:
+                mine.see_keys(other.keys)
+            alike += [(mine.places[name], place) for name, place in other.places.items()]
+        for first, second in alike:
+            self.join(first, second)
 
     def close(self) -> None:
-        """Unify places of one field name in each store where their types agree, until nothing changes."""
+        """Unify places of one field name in each store where their types agree, and stores that are nested in one
+        another, until nothing changes. None among the numbers or strings of a list is another value there."""
+        for place in [self.root, *(p for record in self.records for p in record.places.values())]:
+            for items in list(nested_places(place))[1:]:
+                if items.none and items.kind == "leaf":
+                    self._as_values(items)
         changed = True
         while changed:
-            changed = False
+            changed = self._close_nested()
             seen: dict[tuple[InferredRecord, str], list[InferredPlace]] = {}
             for record in sorted(self.records, key=lambda r: r.order):
                 for name, place in record.places.items():
@@ -214,8 +278,26 @@ class Inference:
                         self.join(match, place)
                         changed = True
 
-    def see_schema(self, schema: Schema) -> None:
-        """Replay everything that a schema has seen."""
+    def _close_nested(self) -> bool:
+        """`float | list[float | list[...]]`, `tuple[float | tuple[...]]`: one store, however deep they are nested. Has
+        that changed any?"""
+        for record in self.records:
+            if record.cls is None or record.kind == "value":
+                for place in record.places.values():
+                    inner = list(nested_places(place))[-1].record
+                    if inner is not None and self._holds_again(record, inner.find()):
+                        self._same_store(record, inner)
+                        return True
+        return False
+
+    def _holds_again(self, record: InferredRecord, inner: InferredRecord) -> bool:
+        """May a store hold records of this form, and what is no record?"""
+        if inner is record.find() or record.form not in inner.members:
+            return False
+        return any(kind == "value" for kind, *_ in inner.members)
+
+    def see_schema(self, schema: Schema) -> dict[str, list[InferredRecord]]:
+        """Replay everything that a schema has seen; gives the records of its stores."""
         items: dict[str, InferredPlace] = {}
         lists: dict[str, InferredPlace] = {}
         records: dict[str, InferredRecord] = {}
@@ -250,6 +332,7 @@ class Inference:
             if not s.from_array:
                 see(items[s.name], s.elem, s.optional or s.nullable, s.numpy)
         see(self.root, schema.root, schema.root_optional, schema.root_numpy)
+        return {store.name: members for store, members in found}
 
     def records_of(self, schema: Schema, store: str) -> list[InferredRecord]:
         """The records of the classes of a store of some schema, by position; made where they are new."""
@@ -257,6 +340,9 @@ class Inference:
         made: list[InferredRecord] = []
         for k, cls in enumerate(held.classes):
             fields = [f for f in held.fields if k in f.classes]
+            if cls.kind == "value":
+                made.append(self.value(name_of_value(cls, fields[0].type), cls.cls, store))
+                continue
             if cls.cls is None:
                 fields.sort(key=lambda f: (0, f.name) if cls.kind == "dict" else (len(f.name), f.name))
             names = tuple(f.name for f in fields)
@@ -273,6 +359,42 @@ def _in_words(name: str, kind: RecordKind, field: str) -> str:
     if kind in ("tuple", "list"):
         return f"{name}[{field}]"
     return f"{name}[{field!r}]" if kind == "dict" else f"{name}.{field}"
+
+
+def sort_of_place(place: InferredPlace) -> tuple[str, type | None]:
+    """The sort of what is held at a place, as a name and, but for members of enums, a class: values of one sort have a
+    type in common or none at all."""
+    if place.kind in ("record", "list"):
+        return OF_RECORDS if place.kind == "record" else OF_LISTS
+    if isinstance(place.leaf, Tag) and place.leaf != STR:
+        return place.leaf.vocabulary.rpartition(".")[2], None
+    classes = {cls: type for cls, type in _LEAVES.items() if type == place.leaf and place.kind == "leaf"}
+    return sort_of_leaf(next(iter(classes), np.ndarray))
+
+
+def name_of_value(cls: Class, type: Type) -> str:
+    """The name of the sort of a record "value", whose class has another name where two stores have one."""
+    if cls.cls is None:
+        assert isinstance(type, Tag)
+        return type.vocabulary.rpartition(".")[2]
+    return sort_of_leaf(cls.cls)[0] if cls.cls is not list else "list"
+
+
+OF_RECORDS, OF_LISTS = ("record", object), ("list", list)
+"""The sorts of what is no leaf."""
+
+
+def sort_of_leaf(cls: type) -> tuple[str, type | None]:
+    """The sort of the leaves of a class."""
+    match category(cls):
+        case Category.MEMBER:
+            return vocabulary_of(cls).rpartition(".")[2], None
+        case Category.STRING:
+            return "str", str
+        case Category.ARRAY:
+            return "array", np.ndarray
+        case _:
+            return cls.__name__, cls
 
 
 def _ragged_join(a: InferredPlace, b: InferredPlace) -> Array | None:
@@ -368,10 +490,10 @@ class SchemaLayout:
     """id of the root of a list or ragged place -> its list store."""
 
     def position(self, record: InferredRecord) -> tuple[str, int]:
-        return self.positions[id(record)]
+        return self.positions[id(record.itself)]
 
     def field(self, record: InferredRecord, name: str) -> Field:
-        return self.columns[id(record), name]
+        return self.columns[id(record.itself), name]
 
     def list_name(self, place: InferredPlace) -> str:
         return self.lists[id(place.find())]

@@ -13,11 +13,11 @@ from __future__ import annotations
 import collections
 import dataclasses
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain, repeat
-from operator import attrgetter, is_
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,8 @@ from autobatch.data.columns import (
 )
 from autobatch.data.infer import (
     MAX_NESTING,
+    OF_LISTS,
+    OF_RECORDS,
     Inference,
     InferenceConflict,
     InferredPlace,
@@ -46,6 +48,7 @@ from autobatch.data.infer import (
     Signature,
     lay_out,
     sort_of_array,
+    sort_of_leaf,
 )
 from autobatch.data.leaves import (
     INTEGER_LISTS,
@@ -76,7 +79,7 @@ from autobatch.data.reading import (
     leaf_code,
     read_like,
 )
-from autobatch.data.schema import UNKNOWN, Schema
+from autobatch.data.schema import UNKNOWN, VALUE, Schema
 from autobatch.errors import BatchError
 from autobatch.ir.core import INT, Array, List, Type
 
@@ -579,7 +582,8 @@ def _interned(schema: Schema) -> Schema:
 @dataclass(eq=False)
 class _Cells:
     """The values of one field of one table, of the elements of the lists of one place, or of the roots. `owners` are
-    the visits that hold them. `made` is their column when they are leaves; `lists` and `inner` are set for lists."""
+    the visits that hold them. `made` is their column when they are leaves; `lists` and `inner` are set for lists.
+    `holders`: where the place is that of a record "value", the cells whose values they are, and their positions."""
 
     place: InferredPlace
     values: Sequence[Any]
@@ -591,6 +595,7 @@ class _Cells:
     made: LeafColumn | RaggedLeaf | None = None
     lists: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     inner: _Cells | None = None
+    holders: tuple[_Cells, list[int]] | None = None
 
 
 class _Packer:
@@ -608,6 +613,8 @@ class _Packer:
         self.list_values, self.list_targets = lists.fields[0].values, lists.fields[0].targets
         self.list_owner = np.full(len(self.list_visits), -1, np.int64)
         self.cells: list[_Cells] = []
+        self.tables, self.origins = [walked.visits], [np.arange(len(walked.visits))]
+        """Of each visit its table and where it comes in their order; records "value" are visits behind all others."""
         self.differences: list[ShapeDifference] = []
         try:
             if like is not None:
@@ -644,6 +651,10 @@ class _Packer:
                 self.see_items(cells)
         if self.differences:
             raise ShapesDiffer(self.differences)
+        self.inference.close()
+        for cells in self.cells:  # grows, too
+            if cells.place.find().kind == "record" and (cells.inner is not None or _holds_leaves(cells)):
+                self.see_values(cells, self.sorts_of(cells))
 
     def declare(self, record: InferredRecord) -> None:
         """The types of a graph's fields that hold integers, also where they are empty."""
@@ -669,9 +680,13 @@ class _Packer:
             where = "one example" if cells.place is self.inference.root else cells.place.where
             examples = np.searchsorted(self.walked.starts, cells.owners, side="right") - 1
             found = differing(where, cells.values, examples, len(self.walked.starts))
-            if found is None:
+            sorts = self.sorts_of(cells) if found is None else {}
+            if len(sorts) > 1:
+                self.see_values(cells, sorts)
+            elif found is None:
                 raise self.mixed(cells, error) from None
-            self.differences.append(found)
+            else:
+                self.differences.append(found)
         except InferenceConflict as error:
             first = f"{self.path(cells, 0)}: {cells.place.where}"
             raise BatchError(f"{first} had another type before (`like`, or shared lists): {error}") from None
@@ -700,6 +715,46 @@ class _Packer:
             return
         for table in np.unique(self.walked.visits[cells.targets[held]]).tolist():
             self.inference.see_record(cells.place, self.records[table], none)
+
+    def sorts_of(self, cells: _Cells) -> dict[tuple[str, type | None], list[int]]:
+        """The positions of the values of each sort; of None there are none."""
+        found: dict[tuple[str, type | None], list[int]] = {}
+        targets = repeat(-1) if cells.targets is None else cells.targets.tolist()
+        for k, (value, target) in enumerate(zip(cells.values, targets, strict=False)):
+            if target >= 0:
+                found.setdefault(OF_RECORDS if self.list_number[target] < 0 else OF_LISTS, []).append(k)
+            elif value is not None:
+                found.setdefault(sort_of_leaf(type(value)), []).append(k)
+        return found
+
+    def see_values(self, cells: _Cells, sorts: dict[tuple[str, type | None], list[int]]) -> None:
+        """Cells for what is no record and stands where values of other sorts stand: those of records "value"."""
+        count, none = len(cells.values), any(x is None for x in cells.values)
+        targets = np.full(count, -1, np.int64) if cells.targets is None else cells.targets.copy()
+        whole, cells.targets, cells.made = targets.copy(), targets, None
+        for sort, places in sorts.items():
+            if sort == OF_RECORDS:
+                for table in np.unique(self.walked.visits[whole[places]]).tolist():
+                    self.inference.see_record(cells.place, self.records[table], none)
+                continue
+            record = self.inference.value(*sort, cells.place.where)
+            self.inference.see_record(cells.place, record, none)
+            first, table = sum(map(len, self.tables)), len(self.walked.tables) + len(self.tables)
+            visits = np.arange(first, first + len(places))
+            self.tables.append(np.full(len(places), table))
+            self.origins.append(cells.owners[places])
+            self.records[table] = record
+            held = whole[places] if sort == OF_LISTS else None
+            values = [cells.values[k] for k in places]
+            inner = _Cells(record.itself.places[VALUE], values, held, visits, cells.depth, record, VALUE)
+            inner.holders = cells, places
+            targets[places] = visits
+            if sort == OF_LISTS and cells.inner is not None:
+                inner.lists, inner.inner, cells.lists, cells.inner = cells.lists, cells.inner, cells.lists[:0], None
+                self.list_owner[inner.lists] = len(self.cells)
+                self.cells.append(inner)
+            else:
+                self.see(inner)
 
     def see_items(self, cells: _Cells) -> None:
         """Cells for the elements of lists. A list that another place holds too makes the two places one."""
@@ -742,7 +797,8 @@ class _Packer:
 
     def columns(self) -> Columns:
         """Number the rows of every store, and fill its columns."""
-        schema, visits = self.layout.schema, self.walked.visits
+        schema, visits = self.layout.schema, np.concatenate(self.tables)
+        self.origin = np.concatenate(self.origins)
         self.rows = np.full(len(visits) + 1, -1, np.int64)  # of each visit; the last entry is for target -1
         self.starts: dict[str, Ints] = {}
         self.ragged_rows: dict[int, Ints] = {}
@@ -774,8 +830,9 @@ class _Packer:
 
     def number(self, name: str, held: Ints) -> None:
         """Rows for these visits, in order; and where the rows of each example start."""
+        held = held[np.argsort(self.origin[held], kind="stable")]
         self.rows[held] = np.arange(len(held))
-        self.starts[name] = self.example_starts(held)
+        self.starts[name] = self.example_starts(self.origin[held])
 
     def example_starts(self, sorted_visits: Ints) -> Ints:
         bounds = np.append(self.walked.starts, len(self.walked.visits))
@@ -865,6 +922,8 @@ class _Packer:
         """`examples[3].left.value`: where a value was found."""
         if not len(cells.values):
             return cells.place.where
+        if cells.holders is not None:
+            return self.path(cells.holders[0], cells.holders[1][index])
         sources, steps = self.edges(), []
         visit = int(cells.owners[index])
         if cells.record is not None:
@@ -901,6 +960,10 @@ class _Packer:
         return found
 
 
+def _holds_leaves(cells: _Cells) -> bool:
+    return cells.made is not None and not (isinstance(cells.made, LeafColumn) and cells.made.type == UNKNOWN)
+
+
 def _step(record: InferredRecord, name: str) -> str:
     if record.kind == "tuple":
         return f"[{name}]"
@@ -909,65 +972,3 @@ def _step(record: InferredRecord, name: str) -> str:
 
 def _mixed_values(cells: _Cells, a: int, b: int) -> Mixed:
     return Mixed(a, b, f"{describe_value(cells.values[a])} and {describe_value(cells.values[b])}")
-
-
-# ---- snapshot
-#
-# What plain objects held when they were packed: to tell whether they still do, without packing them again.
-#
-# Of the objects that one leads to, the names and values of all fields are kept, and compared by identity: a field that
-# was set, or a list that was changed, shows. Objects whose numbers can change in place (arrays) have no snapshot.
-
-
-FIXED = (int, float, bool, type(None))
-"""The classes of values that never change."""
-
-
-class Snapshot:
-    """`of` gives one; it keeps the objects alive."""
-
-    def __init__(self, objects: list[Any], lists: list[list[Any]]) -> None:
-        self.objects, self.lists = objects, lists
-        self.classes = list(map(type, objects))
-        fields = list(map(vars, objects))
-        self.names, self.held = list(chain.from_iterable(fields)), self._values(fields)
-        self.lengths = self._lengths(fields)
-
-    @staticmethod
-    def of(root: Any) -> Snapshot | None:
-        """None where something that `root` leads to is no plain object or list, and no number."""
-        objects: list[Any] = []
-        lists: list[list[Any]] = []
-        seen = set[int]()
-        todo = [root]
-        while todo:
-            x = todo.pop()
-            if type(x) in FIXED or id(x) in seen:
-                continue
-            seen.add(id(x))
-            if type(x) is list:
-                lists.append(x)
-                todo += x
-            elif type(getattr(x, "__dict__", None)) is dict and not hasattr(type(x), "__slots__"):
-                objects.append(x)
-                todo += vars(x).values()
-            else:
-                return None
-        return Snapshot(objects, lists)
-
-    def _values(self, fields: Sequence[Mapping[str, Any]]) -> list[Any]:
-        """What all objects and lists hold, by one call of the interpreter's, which takes a third of the time of a chain
-        over them. (What a dict refers to is its values, and keys that are no strings.)"""
-        return gc.get_referents(*fields, *self.lists)
-
-    def _lengths(self, fields: Sequence[Mapping[str, Any]]) -> list[int]:
-        return list(map(len, chain(fields, self.lists)))
-
-    def holds(self) -> bool:
-        """Do all objects hold what they held?"""
-        fields = list(map(vars, self.objects))
-        now = self._values(fields)
-        if len(now) != len(self.held) or self._lengths(fields) != self.lengths:
-            return False
-        same = list(chain.from_iterable(fields)) == self.names and list(map(type, self.objects)) == self.classes
-        return same and all(map(is_, now, self.held))

@@ -548,6 +548,8 @@ def _held_by(schema: Schema, inferred: bool) -> _SchemaContents | None:
 
 
 def _held(schema: Schema, inferred: bool) -> _SchemaContents | None:
+    if any(c.kind == "value" for store in schema.stores for c in store.classes):
+        return None
     inference = Inference()
     try:
         inference.see_schema(schema)

@@ -19,15 +19,20 @@ UNKNOWN = Array("bool", weak=True)
 are all empty. No value of JAX or Python has it (a weak bool does not exist)."""
 
 
+VALUE = "#value"
+"""The one field of a record "value"."""
+
+
 @dataclass(frozen=True, slots=True)
 class Class:
     """A class of records. `cls` is the Python class (None for tuples and dicts); `kind` says how to rebuild one.
     A "list" is one of fixed length whose elements differ in type: a result `[1, "a"]`. `keys`: those of a dict in their
     order, where all dicts agree on it. A "table" is a dict, set or deque among results whose keys or elements are in
-    lists, its first two fields; `cls` makes an empty one of the arguments `given`."""
+    lists, its first two fields; `cls` makes an empty one of the arguments `given`. A "value" is a number, string, array
+    or list that stands where values of other sorts stand too, in the field `VALUE`."""
 
     name: str
-    kind: Literal["object", "namedtuple", "tuple", "list", "dict", "table"]
+    kind: Literal["object", "namedtuple", "tuple", "list", "dict", "table", "value"]
     cls: type | None = None
     keys: tuple[str, ...] = ()
     given: tuple[Any, ...] = ()
@@ -186,7 +191,8 @@ def without_numpy(schema: Schema) -> Schema:
 _NUMBERS = {"int32": "int", "float32": "float", "bool": "bool", "complex64": "complex"}
 
 
-def _words(schema: Schema, type: Type) -> str:
+def _words(schema: Schema, type: Type, within: frozenset[str] = frozenset()) -> str:
+    """`within`: the stores of tuples and dicts around it, which may hold themselves."""
     match type:
         case Array(dtype=dtype, shape=(), weak=True) if type != UNKNOWN:
             return _NUMBERS.get(dtype, dtype)
@@ -196,26 +202,32 @@ def _words(schema: Schema, type: Type) -> str:
             return name.rpartition(".")[2]
         case List(elem=elem, store=store):
             is_array = store is not None and schema.list(store).from_array
-            return f"array[{_words(schema, elem)}, ...]" if is_array else f"list[{_words(schema, elem)}]"
+            words = _words(schema, elem, within)
+            return f"array[{words}, ...]" if is_array else f"list[{words}]"
+        case Ref(store=name) if name in within:
+            return "..."
         case Ref(store=name):
             held = schema.store(name)
-            return " | ".join(_class_words(schema, held, k) for k in range(len(held.classes)))
+            return " | ".join(_class_words(schema, held, k, within | {name}) for k in range(len(held.classes)))
         case BuiltObject():
             return "object"
         case _:
             assert_never(type)
 
 
-def _class_words(schema: Schema, store: Store, position: int) -> str:
+def _class_words(schema: Schema, store: Store, position: int, within: frozenset[str]) -> str:
     cls = store.classes[position]
     fields = [f for f in store.fields if position in f.classes]
     if cls.cls is not None and cls.cls.__module__.startswith("autobatch."):  # arguments packed together
-        return f"({', '.join(_words(schema, f.type) for f in sorted(fields, key=lambda f: f.name))})"
+        return f"({', '.join(_words(schema, f.type, within) for f in sorted(fields, key=lambda f: f.name))})"
     if cls.kind in ("object", "namedtuple"):
         return cls.name
+    if cls.kind == "value":
+        return _words(schema, fields[0].type, within)
     if cls.kind == "dict" or not all(f.name.isdigit() for f in fields):  # of any keys: a list of them, one of values
         return f"{cls.kind}[{', '.join(f.name for f in fields)}]"
-    return f"{cls.kind}[{', '.join(_words(schema, f.type) for f in sorted(fields, key=lambda f: int(f.name)))}]"
+    items = ", ".join(_words(schema, f.type, within) for f in sorted(fields, key=lambda f: int(f.name)))
+    return f"{cls.kind}[{items}]"
 
 
 def field_column(schema: Schema, store: str, name: str, type: Type) -> str:

@@ -31,7 +31,7 @@ import numpy as np
 from autobatch.data import together
 from autobatch.data.columns import Column, Columns, Ints, columns_of, host_dtype, host_shape
 from autobatch.data.leaves import INTEGER_LISTS, describe_library_object, is_graph_class, is_sparse_class
-from autobatch.data.schema import Class, Field, ListStore, Schema, Store
+from autobatch.data.schema import VALUE, Class, Field, ListStore, Schema, Store
 from autobatch.data.unpack import Unpacker, bare
 from autobatch.errors import BatchError, FileError
 from autobatch.ir import jax_compat
@@ -333,6 +333,7 @@ def _check_class(store: Store, cls: Class, names: Sequence[str]) -> None:
         "list": of is None and sorted(names) == numbers,
         "dict": of is None,
         "table": of is not None and hasattr(of, "__len__") and len(names) in (1, 2),
+        "value": names == [VALUE] and of in (None, bool, int, float, complex, str, list, np.ndarray),
     }[cls.kind]
     if not is_fit or len(set(names)) != len(names):
         raise Damaged(f"{where} is no {cls.kind} with the fields {', '.join(names)}")
@@ -652,7 +653,7 @@ def _given_from_json(given: Any, known: AllowedClasses) -> tuple[Any, ...]:
     raise Damaged(f"an empty container is made of {given!r:.80}")
 
 
-_KINDS = ("object", "namedtuple", "tuple", "list", "dict", "table")
+_KINDS = ("object", "namedtuple", "tuple", "list", "dict", "table", "value")
 
 
 def _schema_from_json(text: Any, known: AllowedClasses) -> Schema:

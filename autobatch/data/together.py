@@ -8,9 +8,9 @@ right   #root 0 2      Node.x ...   ->   Arguments2.argument1   3 8       rows o
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, reduce
+from functools import cache, partial, reduce
 from typing import Any
 
 import numpy as np
@@ -29,8 +29,18 @@ from autobatch.data.columns import (
     ranges,
     unfilled,
 )
-from autobatch.data.infer import Inference, InferenceConflict, InferredRecord, SchemaLayout, lay_out, merge
-from autobatch.data.schema import UNKNOWN, Class, Field, Schema, Store
+from autobatch.data.infer import (
+    Inference,
+    InferenceConflict,
+    InferredPlace,
+    InferredRecord,
+    SchemaLayout,
+    lay_out,
+    merge,
+    name_of_value,
+    sort_of_place,
+)
+from autobatch.data.schema import UNKNOWN, VALUE, Class, Field, Schema, Store
 from autobatch.errors import BatchError
 from autobatch.ir.core import Array, List, Ref, Tag, Type
 
@@ -55,7 +65,7 @@ def conform(columns: Columns, schema: Schema) -> Columns:
     inference = Inference()
     try:
         inference.see_schema(schema)
-        records = {s.name: inference.records_of(columns.schema, s.name) for s in columns.schema.stores}
+        records = inference.see_schema(columns.schema)
         layout = lay_out(inference)
     except InferenceConflict as error:
         raise BatchError(f"the schema contradicts itself: {error}") from None
@@ -67,7 +77,8 @@ def conform(columns: Columns, schema: Schema) -> Columns:
 @dataclass(eq=False)
 class _Piece:
     """Some entries of the old columns: `example` is the example of each, `missing` where they are None. They go to the
-    entries `rows` of the new column. `placed`: they are rows of the new stores already."""
+    entries `rows` of the new column, known when its rows are numbered. `placed`: they are rows of the new stores
+    already."""
 
     values: AnyArray
     missing: AnyArray | None
@@ -76,8 +87,15 @@ class _Piece:
     new: Type
     column: str
     mask: str | None
-    rows: Ints
+    rows: Callable[[], Ints]
     placed: bool = False
+
+    @property
+    def held(self) -> NDArray[np.bool_]:
+        """Where the entries are not None."""
+        if isinstance(self.old, (Ref, List)):
+            return self.values >= 0
+        return np.ones(len(self.values), np.bool_) if self.missing is None else ~self.missing
 
 
 class _Conform:
@@ -98,17 +116,22 @@ class _Conform:
                 for field in store.fields:
                     if k in field.classes:
                         self.match_lists(field.type, self.layout.field(record, field.name).type)
-        homes: dict[str, list[str]] = {s.name: [] for s in self.new.stores}
+        pieces = [*self.root_pieces(), *self.field_pieces(), *self.item_pieces()]
+        values = {f"{VALUE} {k}": p for k, p in enumerate(pieces) if self.becomes_value(p)}
+        homes: dict[str, dict[str, Ints]] = {s.name: {} for s in self.new.stores}
         for old in self.old.stores:
-            homes[self.layout.position(self.records[old.name][0])[0]].append(old.name)
-        for name, sources in homes.items():
-            self.number(name, sources)
+            homes[self.layout.position(self.records[old.name][0])[0]][old.name] = self.counts(old.name)
+        for source, piece in values.items():
+            assert isinstance(piece.new, Ref)
+            homes[piece.new.store][source] = np.bincount(piece.example[piece.held], minlength=self.columns.count)
+        for name, counts in homes.items():
+            self.number(name, counts)
         for items in self.new.lists:
             if not items.from_array:
                 sources = [old for old, new in self.targets.items() if new == items.name]
-                self.number(items.name, sources)
+                self.number(items.name, {s: self.counts(s) for s in sources})
                 self.offsets(items.name, sources)
-        pieces = [*self.root_pieces(), *self.field_pieces(), *self.item_pieces()]
+        pieces += [self.value_piece(source, piece) for source, piece in values.items()]
         for items in self.new.lists:
             if items.from_array:
                 assert isinstance(items.elem, Array)
@@ -119,6 +142,9 @@ class _Conform:
             self.write(piece)
         for store in self.old.stores:
             self.tags(store)
+        for source, piece in values.items():
+            assert isinstance(piece.new, Ref)
+            self.arrays[f"{piece.new.store}.#tag"][self.rows[source]] = self.value_field(piece.new, piece.old)[0]
         vocabularies = self.columns.vocabularies
         return Columns(self.new, self.columns.count, self.arrays, self.starts, vocabularies)
 
@@ -126,20 +152,51 @@ class _Conform:
 
     def match_lists(self, old: Type, new: Type) -> None:
         """Where do the lists of an old place go?"""
-        while isinstance(old, List) and isinstance(new, List):
+        while isinstance(old, List) and isinstance(new, List | Ref):
+            if isinstance(new, Ref):
+                new = self.value_field(new, old)[1].type
+            assert isinstance(new, List)
             assert old.store is not None and new.store is not None
             self.targets[old.store] = new.store
             if self.new.list(new.store).from_array:
                 return
             old, new = old.elem, new.elem
 
-    def number(self, name: str, sources: list[str]) -> None:
+    def value_field(self, new: Ref, old: Type) -> tuple[int, Field]:
+        """The class of a record "value" that holds values of an old type in a store, and its field."""
+        place = InferredPlace("", "list" if isinstance(old, List) else "leaf")
+        if isinstance(old, List):
+            assert old.store is not None
+            place.kind = "ragged" if self.old.list(old.store).from_array else "list"
+        else:
+            assert isinstance(old, Array | Tag)
+            place.leaf = old
+        store, wanted = self.new.store(new.store), sort_of_place(place)[0]
+        fields = {f.classes[0]: f for f in store.fields if f.name == VALUE}
+        return next((k, f) for k, f in fields.items() if name_of_value(store.classes[k], f.type) == wanted)
+
+    def becomes_value(self, piece: _Piece) -> bool:
+        """Do entries that are no records stand beside records in the new column?"""
+        return isinstance(piece.new, Ref) and not isinstance(piece.old, Ref) and piece.old != UNKNOWN
+
+    def value_piece(self, source: str, piece: _Piece) -> _Piece:
+        """The entries as values of records, whose rows they are from now on."""
+        assert isinstance(piece.new, Ref)
+        held, field = piece.held, self.value_field(piece.new, piece.old)[1]
+        values, rows = piece.values[held], self.rows[source]
+        piece.values, piece.placed = np.full(len(held), -1, np.int64), True
+        piece.values[held] = rows
+        return _Piece(values, None, piece.old, piece.example[held], field.type, field.column, None, lambda: rows)
+
+    def counts(self, source: str) -> Ints:
+        """How many rows of an old store each example has."""
+        return np.diff(self.columns.starts[source])
+
+    def number(self, name: str, sources: Mapping[str, Ints]) -> None:
         """New rows: example after example, and in each the rows of the sources in turn."""
-        count = self.columns.count
-        counts = [np.diff(self.columns.starts[s]) for s in sources]
-        self.starts[name] = offsets_of(sum(counts, np.zeros(count, np.int64)))
+        self.starts[name] = offsets_of(sum(sources.values(), np.zeros(self.columns.count, np.int64)))
         begin = self.starts[name][:-1]
-        for source, lengths in zip(sources, counts, strict=True):
+        for source, lengths in sources.items():
             self.rows[source] = ranges(begin, lengths)
             begin = begin + lengths
 
@@ -165,7 +222,7 @@ class _Conform:
         everything = np.arange(self.columns.count)
         held = self.entries(ROOT, self.old.root_optional, everything)
         mask = ROOT_MISSING if self.new.root_optional else None
-        return [_Piece(*held, self.old.root, everything, self.new.root, ROOT, mask, everything)]
+        return [_Piece(*held, self.old.root, everything, self.new.root, ROOT, mask, lambda: everything)]
 
     def field_pieces(self) -> list[_Piece]:
         pieces = []
@@ -179,7 +236,7 @@ class _Conform:
                     new = self.layout.field(record, field.name)
                     held = self.entries(field.column, has_mask(field), chosen)
                     mask = f"{new.column}?" if has_mask(new) else None
-                    rows = self.rows[store.name][chosen]
+                    rows = partial(self.rows_of, store.name, chosen)
                     pieces.append(_Piece(*held, field.type, example[chosen], new.type, new.column, mask, rows))
         return pieces
 
@@ -190,13 +247,19 @@ class _Conform:
             if new.from_array:
                 continue
             column, target = f"{old}.#values", f"{name}.#values"
-            offsets = self.arrays[f"{name}.#offsets"][self.rows[old]]
-            rows = ranges(offsets, np.diff(self.columns.arrays[f"{old}.#offsets"]))
-            items = self.old.list(old)
-            held = self.entries(column, has_mask(items), np.arange(len(rows)))
+            items, example = self.old.list(old), self.examples_of(column)
+            held = self.entries(column, has_mask(items), np.arange(len(example)))
             mask = f"{target}?" if has_mask(new) else None
-            pieces.append(_Piece(*held, items.elem, self.examples_of(column), new.elem, target, mask, rows))
+            rows = partial(self.rows_of_items, old, name)
+            pieces.append(_Piece(*held, items.elem, example, new.elem, target, mask, rows))
         return pieces
+
+    def rows_of(self, store: str, chosen: Ints) -> Ints:
+        return self.rows[store][chosen]
+
+    def rows_of_items(self, old: str, new: str) -> Ints:
+        offsets = self.arrays[f"{new}.#offsets"][self.rows[old]]
+        return ranges(offsets, np.diff(self.columns.arrays[f"{old}.#offsets"]))
 
     # New columns
 
@@ -252,9 +315,10 @@ class _Conform:
             assert piece.old.store is not None
             moved = self.rows[piece.old.store]
             values = np.where(values >= 0, moved[values] if len(moved) else -1, -1)
-        self.arrays[piece.column][piece.rows] = values
+        rows = piece.rows()
+        self.arrays[piece.column][rows] = values
         if piece.mask is not None:
-            self.arrays[piece.mask][piece.rows] = False if piece.missing is None else piece.missing
+            self.arrays[piece.mask][rows] = False if piece.missing is None else piece.missing
 
     def tags(self, store: Store) -> None:
         tags, rows = self.columns.arrays[f"{store.name}.#tag"], self.rows[store.name]

@@ -18,7 +18,7 @@ import numpy as np
 
 from autobatch.data.columns import ROOT, ROOT_MISSING, Columns, has_mask, wrap_keys
 from autobatch.data.leaves import fill_graph, is_graph_class, is_sparse_class, rebuild_sparse
-from autobatch.data.schema import Class, Field, ListStore, Schema, Store
+from autobatch.data.schema import VALUE, Class, Field, ListStore, Schema, Store
 from autobatch.errors import BatchError
 from autobatch.ir.core import Array, List, Ref, Tag, Type
 
@@ -121,7 +121,9 @@ class _Form:
     @property
     def is_complete_when_made(self) -> bool:
         """Must it be made with its values, as tuples are?"""
-        return self.cls.kind in ("tuple", "namedtuple") or (self.cls.cls is not None and is_sparse_class(self.cls.cls))
+        if self.cls.kind in ("tuple", "namedtuple", "value"):
+            return True
+        return self.cls.cls is not None and is_sparse_class(self.cls.cls)
 
 
 Place = tuple[str, int]
@@ -398,7 +400,9 @@ def bare(cls: type) -> Any:
 
 
 def _made(cls: Class, values: dict[str, Any]) -> Any:
-    """A tuple, NamedTuple or sparse matrix with these values."""
+    """A tuple, NamedTuple or sparse matrix with these values; what is no record is its one value."""
+    if cls.kind == "value":
+        return values[VALUE]
     if cls.cls is None:
         return tuple(values.values())
     if is_sparse_class(cls.cls):

@@ -271,9 +271,7 @@ OF_CONTROL: dict[str, str] = {
 alone. Their last result is a status: 0, or the number of what the example has failed with."""
 
 
-INHERENT = frozenset(
-    (*OF_CONTROL, "padded", "masked", "seed", "gradient", "gradient_of", "unknown", "row_of", "word_of")
-)
+INHERENT = frozenset((*OF_CONTROL, "padded", "masked", "seed", "gradient", "gradient_of", "unknown", "word_of"))
 """Operations that the device computes, whatever they are computed from."""
 
 

@@ -193,7 +193,7 @@ class EndlessWatch:
         program = ScalarProgram(self.spec.failing, self.columns, self.spec.numbers, limits)
         args = arguments_of(self.spec, self.columns, self.roots, example)
         try:
-            program.call(self.spec.failing.functions[0].name, args)
+            program.call(self.spec.failing.functions[0].name, args, example)
         except TooManyCallsError:
             return None
         except FailedError as error:

@@ -113,11 +113,12 @@ class FailedError(Error):
         return Failure(example, self.kind, self.message, self.span)
 
 
-def scalar_operation(instruction: Apply, columns: Columns) -> Operation:
+def scalar_operation(instruction: Apply, columns: Columns, example: Callable[[], int]) -> Operation:
     """The operation of an instruction as a Python function; it raises `FailedError` with the instruction's place.
+    `example`: which one it is called for.
 
     It returns the result alone where there is one, and a tuple where there are several (a scan)."""
-    operation = _operation(instruction, columns)
+    operation = _operation(instruction, columns, example)
 
     def guarded(*xs: Any) -> Any:
         try:
@@ -131,7 +132,7 @@ def scalar_operation(instruction: Apply, columns: Columns) -> Operation:
     return guarded
 
 
-def _operation(instruction: Apply, columns: Columns) -> Operation:
+def _operation(instruction: Apply, columns: Columns, example: Callable[[], int]) -> Operation:
     op = instruction.op
     types = [x.type for x in instruction.operands]
     scalar = all(not isinstance(t, Array) or t.is_scalar for t in types)
@@ -146,6 +147,8 @@ def _operation(instruction: Apply, columns: Columns) -> Operation:
             return _length(types[0], columns)
         case "row":
             return _row(types[0], columns)
+        case "row_of":
+            return _row_of(instruction.results[0].type, columns, example)
         case "rows_of":
             return lambda *roots: operator.sub(*reversed(_rows(columns, op["space"], types, roots)))
         case "row_at":
@@ -223,6 +226,12 @@ def _row(type: Any, columns: Columns) -> Operation:
     assert isinstance(type, Ref | List) and type.store is not None
     store = type.store
     return lambda row: row - place(columns, store, type, row)[0] if row >= 0 else -1
+
+
+def _row_of(type: Any, columns: Columns, example: Callable[[], int]) -> Operation:
+    assert isinstance(type, Ref | List) and type.store is not None
+    starts = columns.starts[type.store]
+    return lambda number: int(starts[example()]) + number if number >= 0 else -1
 
 
 def _first(type: Any, columns: Columns) -> Operation:
@@ -372,7 +381,8 @@ class TooManyCallsError(FailedError):
 
 
 class ScalarProgram:
-    """The functions of a structural slice over the data of one batch. `calls`: how many it has run."""
+    """The functions of a structural slice over the data of one batch. `calls`: how many it has run. `example`: the one
+    that is run now; results are kept for it alone where rows are read by their numbers in it."""
 
     def __init__(self, slice_: Module, columns: Columns, numbers: Mapping[Value, Number], limits: HostLimits) -> None:
         self.columns, self.limits, self.calls = columns, limits, 0
@@ -382,15 +392,19 @@ class ScalarProgram:
         self.follows = frozenset(f.name for f in slice_.functions if any(map(_refers, f.region.args)))
         self.functions: dict[str, Callable[..., Frame]] = {}
         self.memo: dict[Request, tuple[Any, ...]] = {}
+        self.example, self.of_one = 0, False
         self.places: dict[str, dict[int, Span]] = {}
         for function in slice_.functions:
-            writer = _ScalarWriter(function, columns, numbers, slice_.constants)
+            writer = _ScalarWriter(function, columns, numbers, slice_.constants, lambda: self.example)
             self.functions[function.name] = writer.compile()
             self.places[function.name] = writer.places
+            self.of_one = self.of_one or writer.of_one
 
-    def call(self, name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def call(self, name: str, args: tuple[Any, ...], example: int) -> tuple[Any, ...]:
         """The structural results of a function. Raises `FailedError`; a call that waits for itself is a failure too."""
-        memo = self.memo
+        if self.of_one and example != self.example:
+            self.memo.clear()
+        memo, self.example = self.memo, example
         request, known = self.find((name, args))
         if known is not None:
             return known
@@ -442,7 +456,7 @@ class ScalarProgram:
     ) -> Failure:
         """What the example fails with, in program order; `otherwise` where Python itself would not fail."""
         try:
-            self.call(name, args)
+            self.call(name, args, example)
         except FailedError as error:
             return error.failure(example)
         return otherwise or Failure(example, "RecursionError", CYCLE)
@@ -470,9 +484,15 @@ class _ScalarWriter:
     """One function as the source of a generator. `numbers` and the arrays of `constants` are global names of it."""
 
     def __init__(
-        self, function: Function, columns: Columns, numbers: Mapping[Value, Number], constants: Sequence[Any]
+        self,
+        function: Function,
+        columns: Columns,
+        numbers: Mapping[Value, Number],
+        constants: Sequence[Any],
+        example: Callable[[], int],
     ) -> None:
-        self.function, self.columns = function, columns
+        self.function, self.columns, self.example = function, columns, example
+        self.of_one = False
         self.lines: list[str] = []
         self.names: dict[str, Any] = {self.name(x): number for x, number in numbers.items()}
         self.places: dict[int, Span] = {}
@@ -516,7 +536,8 @@ class _ScalarWriter:
         match instruction:
             case Apply(operands=xs, results=results):
                 operation = f"op{len(self.names)}"
-                self.names[operation] = scalar_operation(instruction, self.columns)
+                self.of_one = self.of_one or instruction.op.name == "row_of"
+                self.names[operation] = scalar_operation(instruction, self.columns, self.example)
                 call = f"{operation}({', '.join(map(self.name, xs))})"
                 targets = self.name(results[0]) if len(results) == 1 else self.tuple(results)
                 self.line(depth, f"{targets} = {call}" if results else call)

@@ -99,7 +99,7 @@ class StructureOps:
                 return [xs[0] == xs[1]]
             case "length":
                 return [self.length(types[0], self.live(xs[0], example))]
-            case "row" | "rows_of" | "row_at" | "first":
+            case "row" | "row_of" | "rows_of" | "row_at" | "first":
                 return [self.numbering(instruction, xs, example)]
             case "tag":
                 result = instruction.results[0].type
@@ -139,6 +139,10 @@ class StructureOps:
             case "row":
                 assert isinstance(type, Ref | List) and type.store is not None
                 return np.where(xs[0] < 0, -1, xs[0] - starts[type.store][example])
+            case "row_of":
+                result = instruction.results[0].type
+                assert isinstance(result, Ref | List) and result.store is not None
+                return np.where(xs[0] < 0, -1, xs[0] + starts[result.store][example])
             case _:
                 assert isinstance(type, List) and type.store is not None
                 offsets = self.columns.arrays[f"{type.store}.#offsets"]
@@ -319,7 +323,7 @@ class StructuralResults:
         found: Found = []
         for args, e in zip(zip(*rows, strict=True) if rows else [()] * len(example), example, strict=True):
             try:
-                found.append(self.program.call(function.name, tuple(args)))
+                found.append(self.program.call(function.name, tuple(args), int(e)))
             except FailedError:
                 self.fail(np.array([e]))
                 found.append(None)
@@ -373,7 +377,8 @@ class StructuralResults:
 
     def list_operation(self, instruction: Apply, operands: list[Values], example: Ints) -> Values:
         """`length`, `item`, `reduce`, `sort_order` on lists of structural values."""
-        operation = scalar_operation(instruction, self.columns)
+        row = 0
+        operation = scalar_operation(instruction, self.columns, lambda: int(example[row]))
         found: list[Any] = []
         for row, items in enumerate(operands[0]):
             try:

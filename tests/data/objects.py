@@ -186,7 +186,27 @@ sharing = st.builds(
     st.tuples(st.booleans(), st.booleans()),
 )
 """One list in two places, in some of them."""
-kinds = [dags(), expressions, trees, chains, tuples, records, nested, optional, plain, slotted, vectors, sharing]
+several = st.recursive(
+    st.none() | st.booleans() | ints | floats | st.text(max_size=2) | st.sampled_from(Color),
+    lambda inner: st.lists(inner, max_size=3) | st.tuples(inner, inner) | st.builds(Pair, inner, inner),
+    max_leaves=8,
+)
+"""Values of several types in one place."""
+kinds = [
+    several,
+    dags(),
+    expressions,
+    trees,
+    chains,
+    tuples,
+    records,
+    nested,
+    optional,
+    plain,
+    slotted,
+    vectors,
+    sharing,
+]
 batches = st.one_of([st.lists(kind, min_size=1, max_size=5) for kind in kinds])
 
 

@@ -157,7 +157,6 @@ def test_scalars_of_arrays_come_back_as_numbers_of_their_dtype() -> None:
         (collections.deque([1]), r"use `list\(x\)`"),
         (array.array("d", [1.0]), r"use `list\(x\)`"),
         (collections.Counter("ab"), r"`dict\(x\)`"),
-        ({1: 2, "a": 3}, "types that do not fit into one column"),
         (collections.defaultdict(list, {1: []}), r"use dict\(x\)"),
         (2**63, "does not fit into 64 bits"),
         (Access.READ | Access.WRITE, r"use its `\.value`"),

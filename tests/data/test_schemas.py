@@ -104,10 +104,20 @@ def test_an_all_leaf_batch_keeps_the_inner_class() -> None:
 
 
 def test_types_that_do_not_join() -> None:
-    with pytest.raises(BatchError, match="int and str"):
-        merge(pack([Leaf(1)]).schema, pack([Leaf("a")]).schema)
-    with pytest.raises(BatchError, match=r"examples\[0\]\.value: Leaf\.value .*`like`.* int and str"):
-        pack([Leaf("a")], like=pack([Leaf(1)]).schema)
+    wide, narrow = pack([Leaf(np.float32(1))]).schema, pack([Leaf(np.int32(1))]).schema
+    with pytest.raises(BatchError, match="int32.* and float32|float32.* and int32"):
+        merge(wide, narrow)
+    with pytest.raises(BatchError, match=r"examples\[0\]\.value: Leaf\.value .*`like`.* float32"):
+        pack([Leaf(np.int32(1))], like=wide)
+
+
+def test_values_of_several_sorts() -> None:
+    both = merge(pack([Leaf(1)]).schema, pack([Leaf("a")]).schema)
+    assert [c.kind for s in both.stores for c in s.classes] == ["object", "value", "value"]
+    assert both == merge(pack([Leaf("a")]).schema, pack([Leaf(1)]).schema) == pack([Leaf("a"), Leaf(2)]).schema
+    assert merge(both, both) == both
+    assert unpack(pack([Leaf("b")], like=both)) == [Leaf("b")]
+    assert unpack(conform(pack([Leaf(3), Leaf(4)]), both)) == [Leaf(3), Leaf(4)]
 
 
 def test_empty_batches_need_like() -> None:
@@ -184,7 +194,8 @@ def test_annotations_say_what_packing_would(annotation: Any, examples: list[Any]
 
 
 @pytest.mark.parametrize(
-    "annotation", [np.ndarray, jax.Array, list, dict[str, int], tuple[int, ...], Any, object, "Unknown", Expr | int]
+    "annotation",
+    [np.ndarray, jax.Array, list, dict[str, int], tuple[int, ...], Any, object, "Unknown", Expr | np.ndarray],
 )
 def test_annotations_that_do_not_say_enough(annotation: Any) -> None:
     with pytest.raises(BatchError, match="pass `like="):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from autobatch.data.pack import Snapshot
+from autobatch.data.snapshot import Snapshot
 
 
 @dataclass

@@ -194,3 +194,69 @@ def test_64_bits_after_32():
             found = np.asarray(f(LISTS, Y.tolist()))
             wanted = [kept_or_made(copy.deepcopy(p), float(y)) for p, y in zip(LISTS, Y, strict=True)]
             np.testing.assert_allclose(found, wanted, rtol=1e-12 if x64 else 1e-5)
+
+
+@dataclass
+class Small:
+    x: int
+
+
+@dataclass
+class Large:
+    y: float
+
+
+def kept_by_class(xs):
+    small, large = [], []
+    for x in xs:
+        (small if isinstance(x, Small) else large).append(x)
+    return small, large, len(small)
+
+
+def kept_by_number(xs):
+    kept, rest = [], []
+    for x in xs:
+        (kept if isinstance(x, Large) and x.y > 1.0 else rest).append((x, 1))
+    return [x for x, _ in kept], rest[0][0] if rest else xs[0]
+
+
+OBJECTS = [[Small(1), Large(2.0), Small(3)], [Large(4.0), Large(0.5)], [Small(7)]]
+
+
+@pytest.mark.parametrize("backend", ["llvm", "auto", pytest.param("xla", marks=pytest.mark.xla), "interpret"])
+@pytest.mark.parametrize("function", [kept_by_class, kept_by_number])
+def test_objects_of_the_examples_come_back_from_lists(function, backend):
+    """They are kept as the numbers of their rows in their example."""
+    f = ab.batched(function, backend=backend)
+    for examples in (OBJECTS, OBJECTS[1:], OBJECTS):
+        assert ab.unbatch(f(examples)) == list(map(function, examples))
+
+
+@dataclass
+class Maybe:
+    items: list | None
+
+
+def lists_or_none(box):
+    return (1 if isinstance(box.items, list) else 2), hasattr(box, "items"), type(box.items) is list
+
+
+@pytest.mark.parametrize(
+    "examples", [[Maybe([1.0]), Maybe(None)], [Maybe([]), Maybe(None)], [Maybe([None]), Maybe([])]]
+)
+def test_lists_that_may_be_none(examples):
+    found = ab.unbatch(ab.batched(lists_or_none, backend="llvm")(examples))
+    assert found == list(map(lists_or_none, examples))
+
+
+def test_objects_that_may_be_none_have_no_attributes():
+    f = ab.batched(lambda xs: [1 if hasattr(x, "x") else 0 for x in xs], backend="llvm")
+    assert ab.unbatch(f([[Small(1), None], [None]])) == [[1, 0], [0]]
+
+
+def test_lists_of_none_alone():
+    def counted(xs):
+        return len(xs), sum(1 for x in xs if x is None)
+
+    f = ab.batched(counted, backend="llvm")
+    assert ab.unbatch(f([[None, None], [None], []])) == [(2, 2), (1, 1), (0, 0)]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import itertools
 import os
 import re
 import sys
 import sysconfig
+import textwrap
 import types
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +93,15 @@ class FreeVariables:
                 arrays, self.values[number, name] = _apart(value)
                 self.arrays.update({(number, name, path): x for path, x in arrays})
 
+    def refuse_type_questions(self, *questions: str) -> None:
+        """Refuse a run that would answer `type(x) is float` or `isinstance(x, int)` by the class of what stands for a
+        number in it. `questions`: those of the two that it would."""
+        for function in self._functions:
+            if line := next((n for q, n in _questions(function.__code__) if q in questions), 0):
+                span = Span(function.__code__.co_filename, line)
+                words = "whether this is a number of Python is asked where the function runs with numbers unknown"
+                raise UnsupportedError(words, span, "test for the other classes, and let a number be what remains")
+
     def rebind(self, where: tuple[int, str], value: Any) -> None:
         """Let a variable hold something else; MISSING: nothing."""
         number, name = where
@@ -120,6 +132,31 @@ class FreeVariables:
         made._user, made._seen, made._functions = self._user, self._seen, []
         made.arrays = {k: jax.ShapeDtypeStruct(x.shape, x.dtype) for k, x in self.arrays.items()}
         return made
+
+
+_NUMBERS = {"bool", "int", "float", "complex"}
+
+
+@lru_cache(maxsize=1024)
+def _questions(code: types.CodeType) -> tuple[tuple[str, int], ...]:
+    """The lines of a function where `type` or `isinstance` asks for a number of Python."""
+    try:
+        lines, first = inspect.getsourcelines(code)
+        text = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, SyntaxError):
+        return ()
+    found = []
+    for node in ast.walk(text):
+        parts = list(ast.iter_child_nodes(node))
+        names = {n.id for p in parts for n in (p, *ast.iter_child_nodes(p)) if isinstance(n, ast.Name)}
+        if names.isdisjoint(_NUMBERS):
+            continue
+        called = [n.func.id for n in (node, *parts) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
+        if isinstance(node, ast.Compare) and "type" in called:
+            found.append(("type", first + node.lineno - 1))
+        elif isinstance(node, ast.Call) and called[:1] == ["isinstance"]:
+            found.append(("isinstance", first + node.lineno - 1))
+    return tuple(found)
 
 
 def _function_of(value: Any) -> types.FunctionType | None:
@@ -367,6 +404,7 @@ class Outline:
     def run(self, values: Sequence[Any], free: FreeVariables, kinds: Kinds, most: int) -> TracedRun:
         """Run one example; `values`: one for each batched leaf; `most`: so many operations it may have. A function that
         symbols cannot run is run with arrays that JAX traces."""
+        free.refuse_type_questions("type")
         if free.arrays or kinds.by_jax:
             return self._by_jax(values, free, kinds)
         recording = Recording(user_code(), kinds, most)
@@ -415,6 +453,7 @@ class Outline:
 
     def _by_jax(self, values: Sequence[Any], free: FreeVariables, kinds: Kinds) -> TracedRun:
         """A run that JAX records."""
+        free.refuse_type_questions("type", "isinstance")
         numbers: list[ExampleNumber] = []
 
         def note(x: Any) -> Any:

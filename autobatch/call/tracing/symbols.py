@@ -131,6 +131,7 @@ def typed(x: Any) -> Type:
 
 
 PYTHON = frozenset((float, complex, int, bool))
+_CLASSES = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
 _PLACES = frozenset((int, type(None)))
 _getframe = sys._getframe
 _new = object.__new__  # without `__init__`, which Python runs
@@ -144,6 +145,14 @@ class Symbol:
 
     def __init__(self, run: Recording, key: Type | FixedType | KnownType, word: int) -> None:
         self._run, self._key, self._word = run, key, word
+
+    def _asked_class(self) -> type:
+        """What `isinstance` asks for: that of a number of Python."""
+        of = self._key.type
+        kind = np.dtype(of.dtype).kind
+        return _CLASSES[kind] if not of.shape and (of.weak or kind == "b") else Symbol
+
+    __class__: Any = property(_asked_class)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -12,14 +12,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import jax
-
 from autobatch.frontend.library import sets, tables
 from autobatch.frontend.library.domains import guard
 from autobatch.frontend.library.graphs import packed_field, viewed
 from autobatch.frontend.library.ordering import ordered
 from autobatch.frontend.library.texts import as_float, is_text, text
 from autobatch.frontend.lowering.attributes import (
+    alternatives,
     attribute,
     class_list,
     classes_of,
@@ -27,6 +26,8 @@ from autobatch.frontend.lowering.attributes import (
     is_class,
     is_none,
     is_stack,
+    may_be_none,
+    python_class,
     written,
 )
 from autobatch.frontend.lowering.branches import not_expression, truth
@@ -47,14 +48,14 @@ from autobatch.frontend.lowering.operators import apply_binary
 from autobatch.frontend.lowering.reductions import extreme, product_of, reduce_sequence, sum_of
 from autobatch.frontend.lowering.sequences import enumerated, length, make_range, reverse, sequence, zipped
 from autobatch.frontend.lowering.state import LoweringState, UnseenInTraces, fold, hand_out, note
+from autobatch.frontend.lowering.unions import is_list, is_word, taken_as
 from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.memory.list_heap import tuple_of
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import describe, is_python, layout_of
 from autobatch.frontend.types.needs import need
 from autobatch.frontend.types.statics import MISSING, inputs
-from autobatch.frontend.types.tags import enum_class
-from autobatch.ir.core import BOOL, INT, Array, List, Operand, Ref, Tag, Type
+from autobatch.ir.core import BOOL, INT, Array, List, Operand, Ref, Tag, Type, Value
 
 Arguments = Sequence[v.Abstract]
 Named = dict[str, v.Abstract]
@@ -77,7 +78,7 @@ def _range(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
 
 
 def _len(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
-    value = viewed(s, args[0])
+    value = taken_as(s, viewed(s, args[0]), is_list, is_word)
     return s.call(attribute(s, value, "__len__"), []) if written(s, value, "__len__") else length(s, value)
 
 
@@ -170,11 +171,12 @@ def is_instance(s: LoweringState, value: v.Abstract, classes: Any) -> v.Abstract
         case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
             return _is_instance_of_classes(s, value, members)
         case v.Leaf(operand=operand) if isinstance(operand.type, Array):
-            return v.Static(_number_is(operand.type, members))
-        case v.Leaf(operand=operand) if isinstance(operand.type, Tag):
-            return v.Static(issubclass(enum_class(operand.type) or str, members))
+            return v.Static(_is_one(operand.type, members))
+        case v.Leaf(operand=operand) if isinstance(operand.type, List) and may_be_none(s, operand.type):
+            there, none = v.Static(_is_one(operand.type, members)), v.Static(type(None) in members)
+            return conditional(s, is_none(s, operand), lambda t: none, lambda t: there)
         case v.Leaf():
-            return v.Static(issubclass(list, members))
+            return v.Static(_is_one(value.type, members))
         case _:
             return v.Static(False)
 
@@ -190,16 +192,31 @@ def _class_tuple(classes: Any) -> tuple[type, ...]:
 def _is_instance_of_classes(s: LoweringState, value: v.Leaf, members: tuple[type, ...]) -> v.Abstract:
     assert isinstance(value.type, Ref)
     plain = {"tuple": tuple, "dict": dict, "namedtuple": tuple, "object": object}
+    kinds, values = class_list(s, value.type), alternatives(s, value)
     fit = frozenset(
         k
-        for k, c in enumerate(class_list(s, value.type))
-        if issubclass(c.cls if c.cls is not None else plain[c.kind], members)
+        for k in classes_of(s, value)
+        if (
+            _is_one(values[k].type, members)
+            if k in values
+            else issubclass(kinds[k].cls or plain[kinds[k].kind], members)
+        )
     )
+    return _is_any(s, value, fit)
+
+
+def _is_any(s: LoweringState, value: v.Leaf, fit: frozenset[int]) -> v.Abstract:
+    """Is an object of the examples of one of these classes? Static where it is known."""
     if value.classes is not None and value.classes <= fit:
         return v.Static(True)
     result = is_class(s, value.operand, fit)
     known = s.block.truth(result)
     return v.Leaf(result) if known is None else v.Static(known)
+
+
+def _is_one(type: Type, members: tuple[type, ...]) -> bool:
+    """Is a number, string, array or list of the examples of one of these classes?"""
+    return _number_is(type, members) if isinstance(type, Array) else issubclass(python_class(type), members)
 
 
 def _number_is(type_: Array, members: tuple[type, ...]) -> bool:
@@ -312,17 +329,21 @@ def packed(s: LoweringState, function: Any, args: Arguments) -> v.Abstract | Non
 
 def _has_field(s: LoweringState, value: v.Leaf, name: str) -> v.Abstract:
     """Do the objects of the examples that it may be have the attribute?"""
+    fit, possible = _having(s, value, name), classes_of(s, value)
+    if possible <= fit or not possible & fit:
+        return v.Static(bool(possible & fit))
+    return v.Leaf(is_class(s, value.operand, fit))
+
+
+def _having(s: LoweringState, value: v.Leaf, name: str) -> frozenset[int]:
+    """The classes of objects of the examples that have an attribute."""
     assert isinstance(value.type, Ref)
     store = s.context.schema.store(value.type.store)
-    fit = frozenset(
+    return frozenset(
         k
         for k, c in enumerate(store.classes)
         if any(f.name == name and k in f.classes for f in store.fields) or hasattr(c.cls, name)
     )
-    possible = classes_of(s, value)
-    if possible <= fit or not possible & fit:
-        return v.Static(bool(possible & fit))
-    return v.Leaf(is_class(s, value.operand, fit))
 
 
 def _hasattr(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
@@ -335,7 +356,7 @@ def _hasattr(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
             note(s.context, value.origin.child(("attribute", name.value)), MISSING)
         return v.Static(there)
     if isinstance(value, v.Leaf) and isinstance(value.type, Ref):
-        return _has_field(s, value, name.value)
+        return _is_any(s, value, _having(s, value, name.value))
     match value:
         case v.Optional(value=inner, missing=missing):
             absent = lambda t: v.Static(hasattr(None, name.value))
@@ -355,22 +376,13 @@ def _hasattr(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
         case v.Leaf() if is_text(value):
             return v.Static(hasattr(str, name.value))
         case v.Leaf(operand=operand) if isinstance(operand.type, Array | List):
-            return v.Static(hasattr(_class_of(operand.type), name.value))
+            return v.Static(hasattr(python_class(operand.type), name.value))
         case v.LocalFunction() | v.Method():
             return v.Static(hasattr(types.FunctionType, name.value))
     s.refuse(f"hasattr() of {describe(layout_of(stored(s, value)))}", "test with isinstance()")
 
 
 _CONTAINERS = {"list": list, "tuple": tuple, "dict": dict}
-
-
-def _class_of(type: Type) -> type:
-    """The class of a number, an array or a list of the examples."""
-    if not isinstance(type, Array):
-        return list
-    if is_python(type):
-        return bool if type.is_bool else int if type.is_integer else float
-    return jax.Array
 
 
 def _type(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
@@ -380,7 +392,11 @@ def _type(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
         case v.Static(value=held):
             return v.Static(type(held))
         case v.Optional(value=inner, missing=missing, unset=""):
-            return conditional(s, missing, lambda t: _NO_TYPE, lambda t: _type(t, [inner], {}))
+            made = conditional(s, missing, lambda t: _NO_TYPE, lambda t: _type(t, [inner], {}))
+            there = _type(s.fork(), [inner], {})
+            if isinstance(there, v.Static):
+                _note_tests(s, made, {type(None): lambda t: missing, there.value: lambda t: negate(t, missing)})
+            return made
         case v.MemoryRow(heap=heap) if value.null:
             there = replace(value, null=False)
             return conditional(s, heaps.missing(s, value), lambda t: _NO_TYPE, lambda t: _type(t, [there], {}))
@@ -392,14 +408,23 @@ def _type(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
         case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
             kinds = class_list(s, operand.type)
             places = defaultdict[Any, set[int]](set)
+            values = alternatives(s, value)
             for k in sorted(classes_of(s, value)):
-                places[kinds[k].cls or _CONTAINERS.get(kinds[k].kind)].add(k)
+                cls = python_class(values[k].type) if k in values else kinds[k].cls or _CONTAINERS.get(kinds[k].kind)
+                places[cls].add(k)
             found = lambda t: _one_of(t, places, lambda u, fit: is_class(u, operand, frozenset(fit)))
-            return conditional(s, is_none(s, operand), lambda t: _NO_TYPE, found)
-        case v.Leaf(operand=operand) if isinstance(operand.type, Tag):
-            return v.Static(enum_class(operand.type) or str)
-        case v.Leaf(operand=operand) if isinstance(operand.type, Array) and is_python(operand.type):
-            return v.Static(_class_of(operand.type))
+            made = conditional(s, is_none(s, operand), lambda t: _NO_TYPE, found)
+            tests: dict[Any, TypeTest] = {type(None): lambda t: is_none(t, operand)}
+            for cls, fit in places.items():
+                tests[cls] = functools.partial(is_class, operand=operand, classes=frozenset(fit))
+            _note_tests(s, made, tests)
+            return made
+        case v.Leaf(operand=operand) if isinstance(operand.type, List):
+            there = v.Static(python_class(operand.type))
+            null = is_none(s, operand) if may_be_none(s, operand.type) else s.scalar(False)
+            return conditional(s, null, lambda t: _NO_TYPE, lambda t: there)
+        case v.Leaf(type=Tag()) | v.Leaf(type=Array()) if isinstance(value.type, Tag) or is_python(value.type):
+            return v.Static(python_class(value.type))
         case v.Record(kind=kind, cls=cls):
             return v.Static(cls or {"tuple": tuple, "list": list, "dict": dict}[kind])
         case v.Listing(array=False) as listing:
@@ -411,6 +436,15 @@ def _type(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
 
 
 _NO_TYPE = v.Static(type(None))
+
+
+TypeTest = Callable[[LoweringState], Operand]
+
+
+def _note_tests(s: LoweringState, made: v.Abstract, tests: dict[Any, TypeTest]) -> None:
+    """Note what tells whether `type(x)` is one of some classes, so that what `x` may be is known behind a test."""
+    if isinstance(made, v.Choice) and isinstance(made.index, Value):
+        s.context.meanings[made.index] = ("type", tests)
 
 
 def _one_of(

@@ -12,12 +12,14 @@ from collections.abc import Callable
 from typing import Any
 
 from autobatch.frontend.library import equality
+from autobatch.frontend.lowering import unions
 from autobatch.frontend.lowering.attributes import fields_of
 from autobatch.frontend.lowering.comprehensions import collect
 from autobatch.frontend.lowering.joins import as_listing, stored
 from autobatch.frontend.lowering.numbers import integer, is_number, operand_of, present
 from autobatch.frontend.lowering.sequences import item, length, sequence
 from autobatch.frontend.lowering.state import LoweringState
+from autobatch.frontend.lowering.unions import taken_as
 from autobatch.frontend.memory import list_heap
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import HeldLayout, Layout, LeafLayout, ListingLayout, RecordLayout, RowLayout
@@ -75,7 +77,7 @@ def order_of(s: LoweringState, keys: v.Listing, *, reverse: bool) -> v.Listing:
 
 
 def _key(s: LoweringState, value: v.Abstract) -> v.Abstract:
-    value = present(s, value)
+    value = taken_as(s, present(s, value), unions.is_number, unions.is_word)
     if (found := equality.key(s, value)) is not None:
         value = found
     if isinstance(value, v.Leaf) and isinstance(value.type, Ref):

@@ -8,7 +8,7 @@ import math
 import operator
 import types
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -16,8 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.data.schema import UNKNOWN, Class, Field
-from autobatch.errors import of_empty_lists
+from autobatch.data.schema import UNKNOWN, VALUE, Class, Field
 from autobatch.frontend.library.graphs import refuse_unknown, viewed
 from autobatch.frontend.library.ndarray import is_dynamic, is_own_attribute
 from autobatch.frontend.lowering.joins import conditional
@@ -29,7 +28,7 @@ from autobatch.frontend.syntax.sources import LIBRARIES, is_bound_method
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import LeafLayout, ListingLayout, is_python
 from autobatch.frontend.types.statics import inputs, is_namedtuple
-from autobatch.frontend.types.tags import tag_attribute
+from autobatch.frontend.types.tags import enum_class, tag_attribute
 from autobatch.ir.core import BOOL, INT, Array, List, Operand, Ref, Tag, Type, Value
 from autobatch.ir.ops import own
 
@@ -305,8 +304,54 @@ def classes_of(s: LoweringState, value: v.Leaf) -> frozenset[int]:
     return possible & value.classes if value.classes is not None and known.classes is None else possible
 
 
+_NUMBERS_OF = {bool: np.bool_, int: np.integer, float: np.floating, complex: np.complexfloating}
+
+
+def python_class(type: Type) -> type:
+    """The class of a number, string, array or list of the examples."""
+    if isinstance(type, Tag):
+        return enum_class(type) or str
+    if not isinstance(type, Array):
+        return list
+    if is_python(type):
+        return next(cls for cls, kind in _NUMBERS_OF.items() if np.issubdtype(type.dtype, kind))
+    return jax.Array
+
+
 def class_list(s: LoweringState, type: Ref) -> tuple[Class, ...]:
     return s.context.schema.store(type.store).classes
+
+
+def alternatives(s: LoweringState, value: v.Abstract) -> Mapping[int, Field]:
+    """The classes that stand for values which are no records, among those that a reference may have: where each has
+    its value (`unions.py`)."""
+    if not isinstance(value, v.Leaf) or not isinstance(value.type, Ref):
+        return {}
+    known, store = s.context.alternatives, value.type.store
+    if store not in known:
+        held = s.context.schema.store(store)
+        known[store] = {f.classes[0]: f for f in held.fields if held.classes[f.classes[0]].kind == "value"}
+    return {k: f for k, f in known[store].items() if k in classes_of(s, value)} if known[store] else {}
+
+
+def one_of(s: LoweringState, value: v.Leaf, classes: Collection[int]) -> v.Abstract:
+    """The value that a reference stands for; the example fails where it has none of these classes."""
+    found = alternatives(s, value)
+    names = " or ".join(sorted(python_class(found[k].type).__name__ for k in classes))
+    there = is_class(s, value.operand, frozenset(classes))
+    s.check(there, "TypeError", f"a value of another type where {names} is needed")
+    return _first_of(s, value, sorted(classes))
+
+
+def _first_of(s: LoweringState, value: v.Leaf, classes: Sequence[int]) -> v.Abstract:
+    first, *rest = classes
+    if not rest:
+        found = field(s, value, VALUE)
+        if isinstance(found, v.Leaf) and isinstance(found.operand, Value):
+            s.context.meanings.setdefault(found.operand, ("value of", value))
+        return found
+    this = is_class(s, value.operand, frozenset([first]))
+    return conditional(s, this, lambda t: field(t, value, VALUE), lambda t: _first_of(t, value, rest))
 
 
 def field(s: LoweringState, value: v.Leaf, name: str) -> v.Abstract:
@@ -333,11 +378,14 @@ def _field(s: LoweringState, value: v.Leaf, name: str) -> v.Abstract:
     groups: list[tuple[frozenset[int], Field | None, Any]] = []
     for f in fields:
         _group(groups, frozenset(f.classes) & possible, f, None)
-    for position in sorted(possible - covered):
+    values = alternatives(s, value)
+    for position in sorted(possible - covered - values.keys()):
         cls = store.classes[position].cls
         found = inspect.getattr_static(cls, name, None) if cls is not None else None
         if found is not None:
             _group(groups, frozenset({position}), None, found)
+    if not groups and (having := [k for k, f in values.items() if hasattr(python_class(f.type), name)]):
+        return attribute(s, one_of(s, value, having), name)
     if not groups and (parts := fields_of(s, value)) is not None:
         if name in ("keys", "values", "items"):
             refuse_unordered(s, value)
@@ -369,10 +417,14 @@ def fields_of(s: LoweringState, value: v.Leaf) -> v.Record | None:
     """A tuple, NamedTuple or dict of the examples as a record of its fields; None for other objects."""
     assert isinstance(value.type, Ref)
     classes = class_list(s, value.type)
-    possible, fields = sorted(classes_of(s, value)), s.context.schema.store(value.type.store).fields
+    possible = sorted(classes_of(s, value) - alternatives(s, value).keys())
+    fields = s.context.schema.store(value.type.store).fields
     kinds = {(classes[c].kind, classes[c].cls) for c in possible}
     if len(kinds) != 1 or next(iter(kinds))[0] == "object":
         return None
+    if len(possible) < len(classes_of(s, value)):
+        there = is_class(s, value.operand, frozenset(possible))
+        s.check(there, "TypeError", f"a value of another type where a {classes[possible[0]].kind} is needed")
     forms = [tuple(sorted(f.name for f in fields if c in f.classes)) for c in possible]
     cls, names = classes[possible[0]], list(forms[0])
     if len(set(forms)) > 1:
@@ -388,6 +440,7 @@ def fields_of(s: LoweringState, value: v.Leaf) -> v.Record | None:
     if names:  # what was read is not None
         s.block.facts[value.operand] = replace(s.block.fact(value.operand), null=False)
     keys = tuple(range(len(names))) if cls.kind in ("tuple", "list") else tuple(names)
+    assert cls.kind != "value"
     return v.Record(cls.kind, keys, items, cls.cls)
 
 
@@ -473,21 +526,23 @@ def _by_class(
     )
 
 
-def _unknown_list(s: LoweringState, type: Type) -> str:
-    """The name of a list of which no example has held an element."""
-    if not isinstance(type, List) or type.store is None:
-        return ""
-    unknown = type.elem == UNKNOWN and not s.context.schema.list(type.store).optional
-    return type.store if unknown else _unknown_list(s, type.elem)
+def is_unseen(s: LoweringState, type: Type) -> bool:
+    """Is it a list of the examples that is empty wherever it is not None? Elements of an unknown type are None."""
+    if not isinstance(type, List) or type.elem != UNKNOWN:
+        return False
+    return type.store is None or not s.context.schema.list(type.store).optional
 
 
 def _load(s: LoweringState, operand: Operand, f: Field) -> v.Abstract:
     if f.always_none:
         s.check(is_none(s, operand, negated=True), "AttributeError", f"'NoneType' object has no attribute {f.name!r}")
         return v.Static(None)
-    if unknown := _unknown_list(s, f.type):
-        raise of_empty_lists(f"{s.span}: the lists {unknown}")
+    empty = v.Record("list", (), ())
+    if is_unseen(s, f.type) and not f.nullable:
+        return empty
     result = s.apply(own("load", field=f.name), (operand,), f.type)
+    if is_unseen(s, f.type):
+        return v.Optional(empty, is_none(s, result))
     if isinstance(f.type, Ref) and not f.nullable:
         s.block.facts[result] = Fact(None, False)
     if not f.optional or isinstance(f.type, Ref | List):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from autobatch.frontend.lowering.attributes import (
+    alternatives,
     attribute,
     class_list,
     classes_of,
@@ -26,6 +27,7 @@ from autobatch.frontend.lowering.numbers import combine, negate, present, refuse
 from autobatch.frontend.lowering.selection import apply_choice
 from autobatch.frontend.lowering.sequences import length
 from autobatch.frontend.lowering.state import FLAGS, Ended, LoweringState, UnknownResult, hand_out, note_contents
+from autobatch.frontend.lowering.unions import by_type
 from autobatch.frontend.memory import heaps
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.needs import decided
@@ -41,6 +43,8 @@ BodyAndRest = Callable[[LoweringState, Sequence[ast.stmt]], None]
 def truth(s: LoweringState, value: v.Abstract) -> bool | Operand:
     """The truth of a value: known, or a bool operand."""
     refuse_made(s, value)
+    if alternatives(s, value):
+        return truth(s, by_type(s, value, lambda t, x: _as_value(truth(t, x)), v.Static(False)))
     if (method := _truth_method(s, value)) is not None:
         return _truth_by_method(s, value, method)
     match value:

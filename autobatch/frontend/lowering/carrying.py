@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from autobatch.frontend.library.tables import has_default
-from autobatch.frontend.lowering import exceptions
+from autobatch.frontend.lowering import exceptions, unions
 from autobatch.frontend.lowering.joins import as_array, common, common_layouts, convert, level, stored
 from autobatch.frontend.lowering.state import BROKE, RESULT, RETURNED, LoweringState, unset
 from autobatch.frontend.memory import heaps
@@ -329,7 +329,8 @@ def _wider(s: LoweringState, t: LoweringState, layouts: Layouts, initial: dict[s
         places = [x.env[name].span if name in x.env else s.span for x in (s, t)]
         after, before = level(t, after, before), level(s, before, after)
         joined = common(before, after, name, places[0], places[1], turns=True)
-        wider[name] = common_layouts(layout, joined, name, places[0], places[1], turns=True)
+        taken = unions.joined(s, layout, joined)
+        wider[name] = taken or common_layouts(layout, joined, name, places[0], places[1], turns=True)
     return wider
 
 

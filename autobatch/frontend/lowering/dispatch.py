@@ -28,7 +28,7 @@ from autobatch.frontend.library.numpy_arrays import OUTSIDE, REFUSED, is_of_nump
 from autobatch.frontend.library.prelude import CHOICES, LIBRARY, STANDARD, index_of, join
 from autobatch.frontend.library.stacking import stacking
 from autobatch.frontend.library.texts import call_method, method_of
-from autobatch.frontend.lowering import printing
+from autobatch.frontend.lowering import printing, unions
 from autobatch.frontend.lowering.attributes import attribute, bind, class_list, classes_of, is_class, written
 from autobatch.frontend.lowering.calls import call_function, call_local, capture, lookup
 from autobatch.frontend.lowering.construct import construct
@@ -36,7 +36,17 @@ from autobatch.frontend.lowering.joins import conditional, stored
 from autobatch.frontend.lowering.numbers import present
 from autobatch.frontend.lowering.operators import OPERATORS
 from autobatch.frontend.lowering.selection import apply_choice, of_each
-from autobatch.frontend.lowering.state import Impure, LoweringState, UnseenInTraces, expand, fold_call, hand_out, wrap
+from autobatch.frontend.lowering.state import (
+    Ended,
+    Impure,
+    LoweringState,
+    UnseenInTraces,
+    expand,
+    fold_call,
+    hand_out,
+    wrap,
+)
+from autobatch.frontend.lowering.unions import taken_as
 from autobatch.frontend.memory import list_heap
 from autobatch.frontend.memory.heap import NeedsMemory
 from autobatch.frontend.memory.identity import is_dict_value, is_list
@@ -45,7 +55,7 @@ from autobatch.frontend.memory.mutation import changes, refuse_by_another_name
 from autobatch.frontend.syntax import generators
 from autobatch.frontend.syntax.decorated import with_names_copied
 from autobatch.frontend.syntax.generators import begun
-from autobatch.frontend.syntax.sources import MUTATORS, is_bound_method, is_user_function, mutated
+from autobatch.frontend.syntax.sources import LIBRARIES, MUTATORS, is_bound_method, is_user_function, mutated
 from autobatch.frontend.tracing.recipes import trace_numbers
 from autobatch.frontend.tracing.traced_failures import TRACED_FAILURES
 from autobatch.frontend.tracing.tracing import Untraceable, trace
@@ -71,6 +81,8 @@ Named = dict[str, v.Abstract]
 
 def call(s: LoweringState, function: v.Abstract, args: Arguments, kwargs: Named, span: Span) -> v.Abstract:
     """The result of a call."""
+    if s.dead:  # what is called has no such attribute in any example that comes here
+        raise Ended
     function = present(s, function)
     match function:
         case v.Static():
@@ -168,6 +180,8 @@ def call_object(s: LoweringState, function: v.Static, args: Arguments, kwargs: N
         raise Impure(message[0], s.span, message[1])
     if (method := method_of(held)) is not None and not _all_static(args, kwargs):
         return _of_string(s, held, method, args, kwargs)
+    if _takes_numbers(held, args):
+        args = [taken_as(s, a, unions.is_number) for a in args]
     if not is_user_function(held) and (made := of_each(s, args, lambda t, *xs: call_object(t, function, xs, kwargs))):
         return made
     if _hashable(held) and held in MEANINGS:
@@ -253,6 +267,14 @@ def _hashable(value: Any) -> bool:
     except TypeError:
         return False
     return True
+
+
+def _takes_numbers(held: Any, args: Arguments) -> bool:
+    """Is it a function of numbers or arrays?"""
+    if held in (min, max):
+        return len(args) > 1
+    module = getattr(held, "__module__", None) or ""
+    return held in (int, float, complex, abs, round, pow, divmod) or str(module).split(".")[0] in LIBRARIES
 
 
 def _all_static(args: Arguments, kwargs: Named) -> bool:

@@ -248,6 +248,8 @@ def level(s: LoweringState, value: v.Abstract, other: v.Abstract) -> v.Abstract:
         s.context.memory.add_sites(s.context.sites.of(in_memory, s.context.memory.sites, dicts=True))
     if (cls := dynamic_class(value)) is not None and cls.rank == 0 and not is_dynamic(other):
         value = s.context.rules.stacked(s, operator.pos, (value,))
+    if _is_reference(value) or _is_reference(other):
+        value = s.context.rules.level(s, value, other)
     if is_dynamic(other) and is_array(value):
         s.context.memory.fill(s.context.sites.makers(value))
     if isinstance(other, v.Listing) and other.array:
@@ -268,6 +270,10 @@ def level(s: LoweringState, value: v.Abstract, other: v.Abstract) -> v.Abstract:
     if isinstance(value, v.Static) and isinstance(other, v.Static) and value.value is not other.value:
         return expand(s, value)
     return value
+
+
+def _is_reference(value: v.Abstract) -> bool:
+    return isinstance(value, v.Leaf) and isinstance(value.type, Ref)
 
 
 def _beside_memory(value: v.Abstract, layout: Layout) -> Iterator[v.Abstract]:
@@ -341,6 +347,8 @@ def convert(s: LoweringState, value: v.Abstract, layout: Layout) -> list[Operand
         case LeafLayout(type=type):
             if isinstance(value, v.Static) and value.value is None:
                 return [undefined(s, type)]
+            if _is_reference(value) and not isinstance(type, Ref):
+                value = s.context.rules.beside(s, value, layout)
             return [coerce(s, operand_of(s, value), type)]
         case OptionalLayout():
             return _convert_optional(s, value, layout)

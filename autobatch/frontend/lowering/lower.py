@@ -27,7 +27,7 @@ from autobatch.frontend.library.sets import set_of
 from autobatch.frontend.library.stacking import transposed
 from autobatch.frontend.library.tables import concatenate
 from autobatch.frontend.library.texts import formatted
-from autobatch.frontend.lowering import printing
+from autobatch.frontend.lowering import printing, unions
 from autobatch.frontend.lowering.assignment import assign
 from autobatch.frontend.lowering.attributes import attribute, fields_of
 from autobatch.frontend.lowering.branches import bool_expression, conditional_expression
@@ -109,6 +109,8 @@ def evaluate(s: LoweringState, node: ast.expr) -> v.Abstract:
         value = rule(s, node)
         if isinstance(node, MAKING) or is_given(value):
             value = made_by(s, value, node)
+        elif isinstance(value, v.Leaf) and isinstance(value.type, Ref):
+            value = unions.narrowed(s, value)
     if s.dead:
         raise Ended
     return value
@@ -346,6 +348,8 @@ RULES = Rules(
     string_of,
     tell_apart,
     brought_in,
+    unions.level,
+    unions.beside,
 )
 ROUNDS = 24
 

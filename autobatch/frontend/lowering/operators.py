@@ -7,6 +7,7 @@ import inspect
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import EllipsisType
 from typing import Any, NoReturn
 
@@ -20,8 +21,10 @@ from autobatch.frontend.library.graphs import viewed
 from autobatch.frontend.library.ndarray import is_dynamic
 from autobatch.frontend.library.tables import concatenate
 from autobatch.frontend.library.texts import is_text, percent, text
+from autobatch.frontend.lowering import unions
 from autobatch.frontend.lowering.attributes import (
     At,
+    alternatives,
     attribute,
     class_list,
     classes_of,
@@ -45,6 +48,7 @@ from autobatch.frontend.lowering.numbers import (
 from autobatch.frontend.lowering.selection import apply_choice, of_each, select
 from autobatch.frontend.lowering.sequences import arithmetic, bounds_of, is_tuple, item, members, sequence, sliced
 from autobatch.frontend.lowering.state import Impure, LoweringState, expand, fold, hand_out, note_contents
+from autobatch.frontend.lowering.unions import alike, by_type, taken_as
 from autobatch.frontend.memory import dict_heap, heaps, list_heap
 from autobatch.frontend.memory.heap import refused_without_memory
 from autobatch.frontend.memory.identity import is_given
@@ -55,7 +59,7 @@ from autobatch.frontend.types.layouts import type_name
 from autobatch.frontend.types.statics import container_kind, inputs
 from autobatch.frontend.types.tags import tag_equal
 from autobatch.frontend.types.unify import as_table, constant
-from autobatch.ir.core import BOOL, INT, Apply, Array, List, Literal, Operand, Ref, Tag
+from autobatch.ir.core import BOOL, INT, Apply, Array, List, Literal, Operand, Ref, Tag, Value
 from autobatch.ir.interpret import words
 from autobatch.ir.ops import own
 
@@ -110,7 +114,7 @@ def _is_string(value: v.Abstract) -> bool:
 
 def apply_binary(s: LoweringState, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
     """`a function b` for an arithmetic operator."""
-    a, b = present(s, a), present(s, b)
+    a, b = alike(s, present(s, a), present(s, b))
     if (made := of_each(s, (a, b), lambda t, x, y: apply_binary(t, function, x, y))) is not None:
         return made
     if isinstance(a, v.Static) and isinstance(b, v.Static) and not inputs(a.value) and not inputs(b.value):
@@ -223,7 +227,7 @@ def apply_unary(s: LoweringState, node: ast.unaryop, value: v.Abstract) -> v.Abs
     if isinstance(node, ast.Not):
         return not_expression(s, value)
     function = UNARY[type(node)]
-    value = present(s, value)
+    value = taken_as(s, present(s, value), unions.is_number)
     if (made := of_each(s, (value,), lambda t, x: apply_unary(t, node, x))) is not None:
         return made
     if isinstance(value, v.Static) and not inputs(value.value):
@@ -261,6 +265,8 @@ def _chain(s: LoweringState, left: v.Abstract, ops: Sequence[ast.cmpop], nodes: 
 
 def compare(s: LoweringState, op: ast.cmpop, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     """One comparison."""
+    if isinstance(op, ast.Is | ast.IsNot | ast.Eq | ast.NotEq) and (fit := _has_type(s, a, b)) is not None:
+        return not_expression(s, fit) if isinstance(op, ast.IsNot | ast.NotEq) else fit
     if (made := of_each(s, (a, b), lambda t, x, y: compare(t, op, x, y))) is not None:
         return made
     match op:
@@ -277,8 +283,22 @@ def compare(s: LoweringState, op: ast.cmpop, a: v.Abstract, b: v.Abstract) -> v.
     return not_expression(s, result) if isinstance(op, ast.IsNot | ast.NotIn) else result
 
 
+def _has_type(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
+    """`type(x) is C`, so that what `x` may be is known behind it; None for other comparisons."""
+    for x, y in ((a, b), (b, a)):
+        if isinstance(x, v.Choice) and isinstance(x.index, Value) and isinstance(y, v.Static) and _is_type(y.value):
+            match s.context.meanings.get(x.index):
+                case ("type", tests):
+                    return _known(s, tests[y.value](s)) if y.value in tests else v.Static(False)
+    return None
+
+
+def _is_type(value: Any) -> bool:
+    return isinstance(value, type)
+
+
 def _ordered(s: LoweringState, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
-    a, b = present(s, a), present(s, b)
+    a, b = alike(s, present(s, a), present(s, b))
     if isinstance(a, v.Static) and isinstance(b, v.Static):
         return fold(s, function, a.value, b.value)
     if is_number(a) and is_number(b):
@@ -318,6 +338,8 @@ def compare_with(s: LoweringState, function: Callable[..., Any], a: v.Abstract, 
 def not_equal(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     if is_number(a) and is_number(b) and not (isinstance(a, v.Static) and isinstance(b, v.Static)):
         return binary(s, operator.ne, a, b)
+    if alternatives(s, a) or alternatives(s, b):
+        return not_expression(s, equal(s, a, b))
     if (is_stack(s, a) or is_stack(s, b)) and not _is_nothing(a) and not _is_nothing(b):
         return s.context.rules.stacked(s, operator.ne, (a, b))
     return _overloaded(s, operator.ne, a, b) or not_expression(s, equal(s, a, b))
@@ -331,6 +353,9 @@ def equal(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
         return _equal_optional(s, a, b)
     if isinstance(a, v.Static) and isinstance(b, v.Static) and not inputs(a.value) and not inputs(b.value):
         return fold(s, operator.eq, a.value, b.value)
+    for x, y in ((a, b), (b, a)):
+        if alternatives(s, x):
+            return by_type(s, x, partial(_equal_to, y), _is_none(s, y))
     if is_number(a) and is_number(b):
         return binary(s, operator.eq, a, b)
     if is_stack(s, a) or is_stack(s, b):
@@ -358,6 +383,10 @@ def equal(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     if type(a) is type(b) and type(left) is type(right):
         s.refuse("these values cannot be compared with `==`", "compare their parts")
     return v.Static(False)
+
+
+def _equal_to(b: v.Abstract, s: LoweringState, a: v.Abstract) -> v.Abstract:
+    return equal(s, a, b)
 
 
 def _is_list(value: v.Abstract) -> bool:

@@ -19,11 +19,12 @@ from autobatch.data.schema import UNKNOWN
 from autobatch.frontend.library.graphs import nodes_of, viewed
 from autobatch.frontend.library.ndarray import dynamic_class
 from autobatch.frontend.library.texts import characters, is_text, part, text
-from autobatch.frontend.lowering.attributes import attribute, field, fields_of, refuse_unordered, written
+from autobatch.frontend.lowering.attributes import attribute, field, fields_of, is_unseen, refuse_unordered, written
 from autobatch.frontend.lowering.joins import as_listing
 from autobatch.frontend.lowering.numbers import binary, operand_of, own_number, present, traced
 from autobatch.frontend.lowering.selection import select
 from autobatch.frontend.lowering.state import Fact, LoweringState, expand, hand_out, note, wrap
+from autobatch.frontend.lowering.unions import is_list, is_word, taken_as
 from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import rebuild
@@ -62,7 +63,7 @@ def length(s: LoweringState, value: v.Abstract) -> v.Abstract:
             return count
         case v.Leaf(operand=operand):
             if isinstance(operand.type, List):
-                return v.Static(0) if operand.type.elem == UNKNOWN else _length(s, operand)
+                return v.Static(0) if is_unseen(s, operand.type) else _length(s, operand)
             if is_text(value):
                 return text(s, "__len__", value)
             if isinstance(operand.type, Array) and operand.type.shape:
@@ -101,7 +102,7 @@ def sequence(s: LoweringState, value: v.Abstract) -> v.Record | v.Lazy:
     """What a loop runs over: a container whose items are named one by one, or a length with a function."""
     if isinstance(value, v.Generator):
         return sequence(s, s.context.rules.materialise(s, value))
-    value = heaps.opened(s, viewed(s, present(s, value)))
+    value = heaps.opened(s, viewed(s, taken_as(s, present(s, value), is_list, is_word)))
     if list_heap.is_row(value):
         row = list_heap.there(s, value)
         if row.heap.is_set:
@@ -138,7 +139,7 @@ def sequence(s: LoweringState, value: v.Abstract) -> v.Record | v.Lazy:
         case v.Leaf() if is_text(value):
             return characters(s, value)
         case v.Leaf(operand=operand):
-            if isinstance(operand.type, List) and operand.type.elem == UNKNOWN:
+            if is_unseen(s, operand.type):
                 return v.Record("list", (), ())
             if isinstance(operand.type, List):
                 return v.Lazy(length(s, value), lambda t, i: list_item(t, operand, i))
@@ -193,13 +194,10 @@ def list_item(s: LoweringState, operand: Operand, index: v.Abstract) -> v.Abstra
     known = s.block.recall(key)
     if known is not None:
         return known
+    if operand.type.elem == UNKNOWN:
+        return v.Static(None)
     result = s.apply(own("item"), (operand, position), operand.type.elem)
     described = s.context.schema.list(store) if store is not None else None
-    if described is not None and described.optional:
-        s.refuse(
-            "some list of the examples has None among numbers or strings",
-            "use a class with an optional field, or a number that stands for None",
-        )
     if isinstance(operand.type.elem, Ref) and described is not None and not described.nullable:
         s.block.facts[result] = Fact(None, False)
     found = v.Leaf(result, numpy=(described is not None and described.numpy) or None)
@@ -220,7 +218,7 @@ def item(s: LoweringState, value: v.Abstract, index: v.Abstract) -> v.Abstract:
     """`value[index]` of a sequence, with Python's negative indices and IndexError."""
     _check_whole(s, index, "an index of a sequence", "use an int, or int(...) of it")
     index = as_index(s, index)
-    if isinstance(value, v.Leaf) and isinstance(value.type, List) and value.type.elem != UNKNOWN:
+    if isinstance(value, v.Leaf) and isinstance(value.type, List) and not is_unseen(s, value.type):
         return list_item(s, value.operand, index)
     if isinstance(value, v.Listing):
         return listing_item(s, value, index)

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from autobatch.data.schema import Schema
+from autobatch.data.schema import Field, Schema
 from autobatch.errors import SourceError, UnsupportedError
 from autobatch.frontend.library.caches import Caches
 from autobatch.frontend.memory.heap import Heap, add_heap, is_state
@@ -146,6 +146,8 @@ class Rules:
     string_of: Callable[[LoweringState, v.MemoryRow], v.Leaf]
     tell_apart: Callable[[LoweringState, Heap], None]
     brought_in: Callable[[LoweringState, v.Abstract], v.Abstract]
+    level: Callable[[LoweringState, v.Abstract, v.Abstract], v.Abstract]
+    beside: Callable[[LoweringState, v.Abstract, Layout], v.Abstract]
 
 
 @dataclass
@@ -270,6 +272,7 @@ class Context:
         self.built: set[type] = set()
         self._failure: tuple[Exception | None, Span] = (None, NOWHERE)
         self.inputs: dict[int, v.Abstract] = {}
+        self.alternatives: dict[str, dict[int, Field]] = {}
 
     def value(self, type: Type, hint: str = "") -> Value:
         self._ids += 1

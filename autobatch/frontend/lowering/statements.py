@@ -16,7 +16,16 @@ from autobatch.errors import UnsupportedError
 from autobatch.frontend.library.builtin_functions import is_instance
 from autobatch.frontend.lowering.assignment import assign, augment, delete
 from autobatch.frontend.lowering.attributes import attribute, fields_of, written
-from autobatch.frontend.lowering.branches import both, branch_on, condition, guarded, if_statement, leaving, truth
+from autobatch.frontend.lowering.branches import (
+    both,
+    branch_on,
+    condition,
+    guarded,
+    if_statement,
+    leaving,
+    not_expression,
+    truth,
+)
 from autobatch.frontend.lowering.branches import condition as holds
 from autobatch.frontend.lowering.calls import capture, lookup
 from autobatch.frontend.lowering.exceptions import (
@@ -478,7 +487,10 @@ def _is_sequence(s: LoweringState, subject: v.Abstract) -> Truth:
     is_text = isinstance(subject, v.Static) and isinstance(subject.value, str | bytes | bytearray)
     if is_text or (isinstance(subject, v.Leaf) and isinstance(subject.type, Tag)):
         return False
-    return truth(s, is_instance(s, subject, collections.abc.Sequence))
+    fit = truth(s, is_instance(s, subject, collections.abc.Sequence))
+    if isinstance(fit, bool):
+        return fit
+    return _and(s, fit, lambda t: not_expression(t, is_instance(t, subject, str)))
 
 
 def _element(s: LoweringState, subject: v.Abstract, position: int, size: int, stars: Sequence[int]) -> v.Abstract:
