@@ -109,13 +109,48 @@ class ArrayWriter:
             f"return {self.pick(ends)}, {self.pick(ends)}",
         ]
 
+    def fixed(self) -> list[str]:
+        """Arrays of a fixed shape under several names, in containers and objects, changed by helpers."""
+        made = ("np.zeros(3)", "np.ones(3)", "np.array([x, p[0], 1.0])", "np.full(3, x) * 2.0", "-np.ones(3)")
+        stores = (
+            f"t[{self.pick(['0', 'j % 3', '-1'])}] = {self.pick(NUMBERS)}",
+            f"u[{self.pick(['1', 'i % 3'])}] += {self.pick(NUMBERS)}",
+            f"held[{self.pick(['0', 'i % 2'])}][j % 3] = {self.pick(NUMBERS)}",
+            f"named['a'] {self.pick(['+=', '*=', '-='])} {self.pick(['p[0]', 't', 'held[1] * 0.5'])}",
+            f"u {self.pick(['+=', '*='])} {self.pick(NUMBERS)}",
+            f"add({self.pick(['u', 'held[1]', 't'])}, p[1])",
+            "t = t * 0.5 + 1.0",
+            "u = t",
+            "u = t.copy()",
+            "held[1] = t",
+            "t[1:] = u[:-1]",
+            "u[:] = p[0]",
+            "u = t if x > 0.0 else held[0]",
+        )
+        ends = ("t.sum()", "u", "held[0] + held[1]", "named['a'].max()", "t.dot(u)", "t", "held[0][1]", "len(u) * x")
+        return [
+            f"t, w = {self.pick(made)}, {self.pick(made)}",
+            f"u = {self.pick(['t', 'w', 't.copy()', 't * 1.0'])}",
+            f"held = [{self.pick(['t', 'u', 'np.zeros(3)'])}, {self.pick(['u', 'w', 'w.copy()'])}]",
+            f"named = {{'a': {self.pick(['t', 'w', 'held[0]', 'np.ones(3)'])}}}",
+            "for i in range(min(n, m)):",
+            "    j = i + 1",
+            "    j = min(j, m - 1)",
+            f"    if {self.pick(TESTS)}:",
+            f"        {self.pick(stores)}",
+            f"        {self.pick(stores)}",
+            *self.maybe(["    else:", f"        {self.pick(stores)}"]),
+            self.pick(stores).replace("i % 2", "0").replace("i % 3", "1").replace("j % 3", "2"),
+            f"return {self.pick(ends)}, {self.pick(ends)}, t.sum() + u.max()",
+        ]
+
     def maybe(self, lines: list[str]) -> list[str]:
         return lines if self.draw(st.booleans()) else []
 
     def program(self) -> Program:
-        body = self.draw(st.sampled_from([self.table, self.row, self.wide]))()  # type: ignore[operator]
+        body = self.draw(st.sampled_from([self.table, self.row, self.wide, self.fixed]))()  # type: ignore[operator]
         start = ["import numpy as np", "", "", "def main(p, a, b, x):", "    n, m, i0 = len(a), len(b), 0"]
-        helper = ["    def put(t, i, j, x):", "        t[i, j] = x"]
+        helper = ["    def put(t, i, j, x):", "        t[i, j] = x", "    def add(t, x):", "        t += x"]
         return Program("\n".join([*start, *helper, *(f"    {line}" for line in body)]) + "\n")
 
 

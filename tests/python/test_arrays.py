@@ -70,7 +70,7 @@ def in_a_loop(a):
     return a.sum()
 
 
-SHARED = [argument, other_name, argument_of_a_helper, element, row, view, reshaped, two_names, in_a_loop]
+SHARED = [argument, other_name, argument_of_a_helper, element, row, view, reshaped, in_a_loop]
 
 
 def copied(a):

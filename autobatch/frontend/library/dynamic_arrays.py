@@ -196,7 +196,7 @@ def _product(s: LoweringState, extents: Arguments) -> v.Abstract:
 def _of_buffer(s: LoweringState, cls: type[DynamicArray], buffer: v.Abstract, extents: Arguments) -> v.Abstract:
     """An array with a buffer of its own, row by row."""
     buffer = s.context.rules.made_by(s, buffer, ("the buffers of arrays", cls.dtype, cls.element_shape))
-    strides: list[v.Abstract] = [v.Static(1)]
+    strides: list[v.Abstract] = [v.Static(1)] if extents else []
     for extent in reversed(extents[1:]):
         strides.insert(0, arithmetic(s, operator.mul, strides[0], extent))
     return s.call(v.Static(cls), [buffer, v.Static(0), pair(*extents), pair(*strides)])
@@ -283,6 +283,14 @@ def of_stack(s: LoweringState, value: v.Abstract) -> v.Abstract:
     return _of_buffer(s, _class_of(rank, dtype, fixed), buffer, shape[:rank])
 
 
+def _of_fixed(s: LoweringState, value: v.Abstract) -> v.Abstract:
+    """An array of a fixed shape, with memory of its own: the one element of a buffer."""
+    array = v.Leaf(operand_of(s, value), numpy=True)
+    assert isinstance(array.type, Array)
+    cls = _class_of(0, np.dtype(array.type.dtype), array.type.shape)
+    return _of_buffer(s, cls, v.Record("list", (0,), (as_element(s, cls, array),)), [])
+
+
 def _depth(value: v.Abstract) -> int:
     """How many axes of an array that is a value have a length that is data."""
     rank, elem = 1, value.elem if isinstance(value, v.Listing) else None
@@ -325,6 +333,8 @@ def operate(s: LoweringState, function: Any, args: Sequence[v.Abstract]) -> v.Ab
         return load(s, args[0], args[1])
     if function is np.array:
         return of_stack(s, args[0])
+    if function is np.asarray:
+        return _of_fixed(s, args[0])
     if function is np.putmask:
         run(s, ndarray.put_mask, [args[0], *(as_value(s, x) for x in args[1:])], {})
         return v.Static(None)

@@ -180,6 +180,7 @@ def _store(s: LoweringState, container: ast.expr, held: v.Abstract, index: v.Abs
                 s, container, "a dict that lies in a dict, a list or an object is not changed in place",
                 "use one dict, with pairs as keys: d[a, b] = value", held,
             )  # fmt: skip
+        array_stores.need_memory(s, held)
         words = "only a list or dict built in this function can be changed"
         refuse_change(s, container, words, "build a new one", held)
     old = expand(s, present(s, s.evaluate(container)))
@@ -243,6 +244,7 @@ def _need_filled(s: LoweringState, array: v.Abstract) -> NoReturn:
     if kind_of([array]) is None:
         s.refuse("arrays of JAX are not changed in place", "make it one of NumPy")
     makers = s.context.sites.array_makers(array)
+    array_stores.need_memory(s, array)
     if not makers or any(isinstance(n, ast.Subscript) for n in makers):
         raise Impure("an array that was made outside this function, or a part of one, is changed", s.span, cure)
     s.context.memory.fill(makers)

@@ -269,8 +269,11 @@ def settle(
     layouts = Layouts(known.get(key, layouts))
     for _ in range(ROUNDS):
         made, reads = _turned(s, turn, layouts)
-        if not made.end.dead and any(made.end.env[a].value is not made.end.env[b].value for a, b in aliases):
-            s.refuse("two names of one list or object part in this loop", "give each its own from the start")
+        if apart := [a for a, b in aliases if not made.end.dead and _are_apart(made.end, a, b)]:
+            values = [s.env[a].value for a in apart]
+            classes = [x.cls for x in values if isinstance(x, v.Record) and x.kind == "object" and x.cls is not None]
+            words = "two names of one list or object part in this loop"
+            raise refused_without_memory(classes, words, s.span, "give each its own from the start")
         wider = layouts if made.end.dead else _wider(s, made.end, layouts, initial)
         if not made.end.dead:
             wider = wider.with_sharing(_sharing(s, made.end, layouts, aliases))
@@ -288,6 +291,11 @@ def settle(
             break
     words, cure = "the types of the variables of this loop do not settle", "give them their final types before the loop"
     raise refused_without_memory(linked(layouts.values()), words, s.span, cure)
+
+
+def _are_apart(s: LoweringState, a: str, b: str) -> bool:
+    """Do two variables, where both are read later, hold two values?"""
+    return a in s.env and b in s.env and s.env[a].value is not s.env[b].value
 
 
 def _around(s: LoweringState, node: Loop, layouts: Layouts) -> Any:

@@ -246,7 +246,7 @@ def level(s: LoweringState, value: v.Abstract, other: v.Abstract) -> v.Abstract:
     if s.context.memory.sites:
         in_memory = list(_beside_memory(value, layout_of(other)))
         s.context.memory.add_sites(s.context.sites.of(in_memory, s.context.memory.sites, dicts=True))
-    if (cls := dynamic_class(value)) is not None and cls.rank == 0 and not is_dynamic(other):
+    if (cls := dynamic_class(value)) is not None and cls.rank == 0 and isinstance(other, v.Leaf | v.Static):
         value = s.context.rules.stacked(s, operator.pos, (value,))
     if _is_reference(value) or _is_reference(other):
         value = s.context.rules.level(s, value, other)

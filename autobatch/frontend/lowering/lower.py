@@ -304,7 +304,18 @@ def _string(s: LoweringState, node: ast.JoinedStr) -> v.Abstract:
     return formatted(s, node)
 
 
-MAKING = (ast.List, ast.ListComp, ast.BinOp, ast.Call, ast.Subscript, ast.Dict, ast.DictComp, ast.Set, ast.SetComp)
+MAKING = (
+    ast.List,
+    ast.ListComp,
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.Call,
+    ast.Subscript,
+    ast.Dict,
+    ast.DictComp,
+    ast.Set,
+    ast.SetComp,
+)
 """The expressions that may make a list or dict."""
 EXPRESSIONS: dict[type[ast.expr], Callable[[LoweringState, Any], v.Abstract]] = {
     ast.Constant: _constant,

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from autobatch.frontend.library.numpy_arrays import kind_of
 from autobatch.frontend.lowering.joins import conditional
 from autobatch.frontend.lowering.numbers import coerce, operand_of, traced
 from autobatch.frontend.lowering.state import LoweringState, expand
@@ -38,7 +39,9 @@ def select(s: LoweringState, index: Operand, alternatives: Sequence[v.Abstract])
     except (LayoutConflict, NotStored):
         return v.Choice(index, tuple(alternatives))
     if isinstance(layout, LeafLayout) and isinstance(layout.type, Array) and not layout.type.dtype.startswith("key"):
-        return gather(s, index, alternatives, layout.type)
+        made = gather(s, index, alternatives, layout.type)
+        s.context.identities.same(made, *alternatives)
+        return made
     return chain(s, index, alternatives)
 
 
@@ -56,7 +59,7 @@ def gather(s: LoweringState, index: Operand, alternatives: Sequence[v.Abstract],
     rows = tuple(v.Leaf(coerce(s, operand_of(s, a), type)) for a in alternatives)
     picked = trace(s, _pick, [v.Leaf(index), *rows], {})
     assert isinstance(picked, v.Leaf)
-    return v.Leaf(coerce(s, picked.operand, type))
+    return v.Leaf(coerce(s, picked.operand, type), numpy=kind_of(alternatives) if type.shape else None)
 
 
 def _pick(index: Any, *rows: Any) -> Any:

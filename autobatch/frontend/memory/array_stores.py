@@ -14,6 +14,8 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import jax.numpy as jnp
@@ -26,7 +28,8 @@ from autobatch.frontend.lowering.state import LoweringState, UnseenInTraces
 from autobatch.frontend.syntax.sources import FunctionSource, parameters
 from autobatch.frontend.tracing.tracing import Untraceable, trace
 from autobatch.frontend.types import values as v
-from autobatch.ir.core import Apply, Array, Instruction, Operand
+from autobatch.frontend.types.layouts import static_type
+from autobatch.ir.core import Apply, Array, Instruction, Operand, Type
 
 _MAKERS = frozenset(
     {
@@ -66,6 +69,7 @@ def store(s: LoweringState, name: str, old: v.Leaf, index: v.Abstract, value: v.
         s.refuse("arrays of JAX are not changed in place", f"write {name} = {name}.at[...].set(...)")
     shared = _Uses(s.frame.source, name, len(old.type.shape)).shared()
     if shared is not None:
+        need_memory(s, old)
         where = f" in line {s.frame.source.at(shared).line}" if shared is not s.frame.source.node else ""
         s.refuse(
             f"arrays are not changed in place where something else may hold them, as {name}{where}",
@@ -84,6 +88,84 @@ def store(s: LoweringState, name: str, old: v.Leaf, index: v.Abstract, value: v.
     except Untraceable as error:
         s.refuse(f"this item of an array cannot be set: {str(error).splitlines()[0]}", "check index and shape")
     s.bind(name, marked(new, old.numpy))
+
+
+def need_memory(s: LoweringState, array: v.Abstract) -> None:
+    """An array of a fixed shape is changed that something else may hold: let those of its type that something holds
+    have memory, wherever the function makes one."""
+    if isinstance(array, v.Leaf) and isinstance(array.type, Array) and array.type.shape and array.numpy:
+        s.context.memory.fill({replace(array.type, weak=False)})
+
+
+def is_made_in_memory(s: LoweringState, value: v.Abstract, site: object) -> bool:
+    """Has an expression made an array of a type that has memory, and which something may hold?"""
+    if not isinstance(site, ast.Call | ast.BinOp | ast.UnaryOp) or not s.context.memory.filled:
+        return False
+    type: Type | None = None
+    if isinstance(value, v.Static) and isinstance(value.value, np.ndarray):
+        type = static_type(value.value)
+    elif isinstance(value, v.Leaf) and value.numpy:
+        type = value.type
+    if not isinstance(type, Array) or replace(type, weak=False) not in s.context.memory.filled:
+        return False
+    if site in _operands(s.frame.source.node):
+        return False
+    made = _maker(s, value.operand) if isinstance(value, v.Leaf) else None
+    return made is None or (isinstance(made, Apply) and made.op.is_jax and not _is_view(made))
+
+
+def _is_view(made: Instruction | None) -> bool:
+    """Has an operation an array whose memory its result shares in NumPy?"""
+    if not isinstance(made, Apply) or made.op.name not in _VIEWS or not made.operands:
+        return False
+    return isinstance(type := made.operands[0].type, Array) and type.shape != ()
+
+
+def check_kept(s: LoweringState, value: v.Abstract, site: object) -> None:
+    """Refuse a part of an array in memory that gets a name or a place, where it would be a view in NumPy, and here is
+    a copy: the array may be changed while something holds the part."""
+    if not isinstance(site, ast.Subscript) or not s.context.sites.is_part_of_dynamic(value):
+        return
+    if isinstance(value, v.Leaf) and isinstance(value.type, Array) and not value.type.shape:
+        return
+    source = s.frame.source
+    uses = _Uses(source, site.value.id if isinstance(site.value, ast.Name) else "", 0)
+    keeping: ast.AST = site
+    while not isinstance(keeping, ast.stmt):
+        parent = uses.parents[keeping]
+        if keeping in _operands(source.node) or (isinstance(parent, ast.Call) and not _keeps(parent)):
+            return
+        keeping = parent
+    to_item = isinstance(keeping, ast.Assign) and all(isinstance(t, ast.Subscript) for t in keeping.targets)
+    if isinstance(keeping, ast.Return) or to_item or (uses.name and uses.is_given_up(keeping)):
+        return
+    s.refuse(
+        "a part of an array that is changed in place is kept here, and would not change with it",
+        f"copy it: {ast.unparse(site)}.copy()",
+    )
+
+
+def _keeps(call: ast.Call) -> bool:
+    """May what a call is given be held behind it?"""
+    kept = ("append", "add", "insert", "appendleft", "extend", "setdefault", "update")
+    return isinstance(call.func, ast.Attribute) and call.func.attr in kept
+
+
+@lru_cache(maxsize=1024)
+def _operands(function: ast.AST) -> frozenset[ast.AST]:
+    """The expressions of a function of whose values something else is computed at once."""
+    found: set[ast.AST] = set()
+    for n in ast.walk(function):
+        match n:
+            case ast.BinOp() | ast.UnaryOp() | ast.Compare() | ast.Subscript() | ast.Attribute() | ast.For():
+                found.update(ast.iter_child_nodes(n))
+            case ast.AugAssign(value=x) | ast.comprehension(iter=x):
+                found.add(x)
+            case ast.Call(func=ast.Name(id=name), args=args) if name in _NUMBERS:
+                found.update(args)
+            case ast.Call(func=ast.Attribute(attr=attr), args=args) if attr in _COMPUTING:
+                found.update(args)
+    return frozenset(found)
 
 
 def is_mask(place: v.Abstract, old: v.Abstract) -> bool:
@@ -125,12 +207,15 @@ def check_augmented(s: LoweringState, target: ast.expr, old: v.Abstract) -> None
         return
     name = target.id if isinstance(target, ast.Name) else ""
     others = [x.value for n, x in s.env.items() if n != name and isinstance(x, v.BoundVariable)]
-    held = {x for value in (*s.frame.borrowed, *s.frame.enclosing.values(), *others) for x in _arrays(value)}
-    memory = list(_memory_of(s, old.operand))
-    if name and held.isdisjoint(memory) and not _is_stored(s, memory[-1]) and not _is_given(s, name, memory[-1]):
+    holding = [*s.frame.borrowed, *s.frame.enclosing.values(), *others]
+    *_, first = memory = list(_memory_of(s, old.operand))
+    seen = not {x for value in holding for x in _arrays(value)}.isdisjoint(memory)
+    seen = seen or s.context.identities.may_be_held(old, holding)
+    if name and not seen and not _is_stored(s, first) and not _is_given(s, name, first):
         return
     s.context.memory.asks_numpy = True
     if old.numpy:
+        need_memory(s, old)
         raise UnseenInTraces(
             f"arrays of NumPy are not changed in place where something else may hold them, as {ast.unparse(target)}",
             s.span,
@@ -156,8 +241,9 @@ def _memory_of(s: LoweringState, x: Operand) -> Iterator[Operand]:
     while True:
         yield x
         made = _maker(s, x)
-        if not isinstance(made, Apply) or made.op.name not in _VIEWS or not made.operands:
+        if not _is_view(made):
             return
+        assert isinstance(made, Apply)
         x = made.operands[0]
 
 

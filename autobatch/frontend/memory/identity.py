@@ -193,6 +193,8 @@ class Identities:
         match new:
             case v.Optional(value=inner):
                 self.same(inner, *olds)
+            case v.Leaf() if is_array(new):
+                self._join(new, [x for x in olds if is_array(x)])
             case v.Listing():
                 self._join(new, [x for x in olds if _is_container(x) or is_array(x)])
                 self.joined(new, *(x for x in olds if isinstance(x, v.Record) and x.kind in ("list", "tuple")))
@@ -362,13 +364,13 @@ def _columns(value: v.Abstract) -> set[int]:
 
 def _kind(value: v.Abstract) -> object:
     """What kind of container it is: those of two kinds are never one."""
-    return (value.kind, value.cls) if isinstance(value, v.Record) and value.kind != "list" else "list"
+    return (value.kind, value.cls) if isinstance(value, v.Record) and value.kind != "list" else _form(value)
 
 
 def _form(value: v.Abstract) -> str:
-    """What a container is: a list, an object, or one of those that are found by keys. It stays that."""
+    """What a container is: a list, an array, an object, or one of those that are found by keys. It stays that."""
     if not isinstance(value, v.Record):
-        return "list"
+        return "array" if isinstance(value, v.Leaf) else "list"
     return value.kind if value.kind in ("list", "object") else "table"
 
 
@@ -379,14 +381,15 @@ def _is_container(value: v.Abstract) -> bool:
         case v.Record(kind=kind):
             return kind in _MUTABLE
         case _:
-            return False
+            return is_array(value)
 
 
 _MUTABLE = ("list", "dict", "table", "object")
 
 
 def containers(value: v.Abstract) -> Iterator[v.Abstract]:
-    """The lists, dicts and objects that a value is or holds; items of lists that a comprehension made left out."""
+    """The lists, dicts, objects and arrays that a value is or holds; items of lists that a comprehension made left
+    out."""
     match value:
         case v.Record(kind=kind, items=items):
             if kind in _MUTABLE:
@@ -394,6 +397,8 @@ def containers(value: v.Abstract) -> Iterator[v.Abstract]:
             for item in items:
                 yield from containers(item)
         case v.Listing() | v.Lazy(is_list=True) | v.Lazy(is_tuple=True):
+            yield value
+        case v.Leaf() if is_array(value):
             yield value
         case v.Optional(value=inner):
             yield from containers(inner)

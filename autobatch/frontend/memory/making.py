@@ -9,7 +9,7 @@ import numpy as np
 
 from autobatch.frontend.library import tables
 from autobatch.frontend.lowering.state import LoweringState
-from autobatch.frontend.memory import list_changes, list_heap
+from autobatch.frontend.memory import array_stores, list_changes, list_heap
 from autobatch.frontend.memory.heap import Heap
 from autobatch.frontend.memory.identity import is_array, is_dict_value, is_given, is_list
 from autobatch.frontend.syntax.sources import changed_parts
@@ -20,6 +20,9 @@ from autobatch.frontend.types.unify import as_table
 def made_by(s: LoweringState, value: v.Abstract, site: object) -> v.Abstract:
     """A list or dict that an expression has made: one with memory, where those that it makes have that. An array whose
     length is data likewise."""
+    array_stores.check_kept(s, value, site)
+    if array_stores.is_made_in_memory(s, value, site):
+        return s.context.rules.stacked(s, np.asarray, (value,))
     if is_array(value):
         if site in s.context.memory.filled:
             return s.context.rules.stacked(s, np.array, (value,))
