@@ -42,9 +42,6 @@ Form = tuple[str, ...]
 class InferenceConflict(Exception):
     """Two places that must have one type do not: both in words."""
 
-    def __init__(self, first: str, second: str) -> None:
-        super().__init__(f"{first} and {second}")
-
 
 @dataclass(eq=False)
 class InferredPlace:
@@ -142,6 +139,9 @@ class Inference:
 
     root: InferredPlace = field(default_factory=lambda: InferredPlace("the examples"))
     records: list[InferredRecord] = field(default_factory=list)
+    differ: str = ""
+    """Of the first place where values of several sorts met, two of them in words; of tuples of one length and of dicts
+    of the same keys that is to be expected."""
 
     def record(
         self, kind: RecordKind, cls: type | None, names: tuple[str, ...], signature: Signature = ()
@@ -220,14 +220,15 @@ class Inference:
         elif (elem := _ragged_join(a, b)) is not None:
             a.kind, a.leaf = "ragged", elem
         elif sort_of_place(a) == sort_of_place(b):
-            raise InferenceConflict(a.words(), b.words())
+            raise InferenceConflict(f"{a.words()} and {b.words()}")
         else:
-            self._as_values(a)
-            self._as_values(b)
+            self.differ = self.differ or f"{a.words()} and {b.words()}"
+            self.as_values(a)
+            self.as_values(b)
 
-    def _as_values(self, place: InferredPlace) -> None:
+    def as_values(self, place: InferredPlace) -> None:
         """What is held at a place stands beside values of another sort from now on."""
-        if place.kind == "record":
+        if place.kind in ("record", "unknown"):
             return
         record = self.value(*sort_of_place(place), place.where)
         held = record.places[VALUE]
@@ -252,8 +253,10 @@ class Inference:
             if other.keys is not None:
                 mine.see_keys(other.keys)
             alike += [(mine.places[name], place) for name, place in other.places.items()]
+        differ = self.differ
         for first, second in alike:
             self.join(first, second)
+        self.differ = differ
 
     def close(self) -> None:
         """Unify places of one field name in each store where their types agree, and stores that are nested in one
@@ -261,7 +264,7 @@ class Inference:
         for place in [self.root, *(p for record in self.records for p in record.places.values())]:
             for items in list(nested_places(place))[1:]:
                 if items.none and items.kind == "leaf":
-                    self._as_values(items)
+                    self.as_values(items)
         changed = True
         while changed:
             changed = self._close_nested()
@@ -507,12 +510,15 @@ def lay_out(inference: Inference) -> SchemaLayout:
 
 def merge(a: Schema, b: Schema) -> Schema:
     """The join of two schemas: it holds every batch that either of them holds. Raises BatchError when a place has
-    types that do not join."""
+    types that do not join, or are of two sorts where neither schema has several in one place."""
     inference = Inference()
     try:
         inference.see_schema(a)
         inference.see_schema(b)
-        return lay_out(inference).schema
+        joined = lay_out(inference).schema
+        if inference.differ and not (a.has_values or b.has_values):
+            raise TypesDisagree(f"two batches disagree on a type: {inference.differ}; pack them with one `like=`")
+        return joined
     except InferenceConflict as error:
         raise TypesDisagree(f"two batches disagree on a type: {error}; pack them with one `like=`") from None
 

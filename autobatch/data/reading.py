@@ -548,7 +548,7 @@ def _held_by(schema: Schema, inferred: bool) -> _SchemaContents | None:
 
 
 def _held(schema: Schema, inferred: bool) -> _SchemaContents | None:
-    if any(c.kind == "value" for store in schema.stores for c in store.classes):
+    if schema.has_values:
         return None
     inference = Inference()
     try:

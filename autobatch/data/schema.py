@@ -94,6 +94,11 @@ class Schema:
     def list(self, name: str) -> ListStore:
         return next(s for s in self.lists if s.name == name)
 
+    @property
+    def has_values(self) -> bool:
+        """Do values of several sorts stand in one place somewhere?"""
+        return any(c.kind == "value" for s in self.stores for c in s.classes)
+
     def words(self, type: Type) -> str:
         """A type as an annotation would say it."""
         return _words(self, type)

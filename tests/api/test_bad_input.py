@@ -233,8 +233,8 @@ class Bag:
         self.x, self.items = x, items
 
 
-def test_empty_lists_of_unknown_types_matter_where_they_are_read():
-    """A list that the function never touches may be empty in all examples."""
+def test_lists_that_are_empty_in_all_examples():
+    """What they would hold is not known, and does not matter."""
     f = ab.batched(lambda b: b.x * 2)
     close(f([Bag(1.0, []), Bag(2.0, [])]), [2, 4])
     close(f([Bag(1.0, [3])]), [2])
@@ -242,9 +242,7 @@ def test_empty_lists_of_unknown_types_matter_where_they_are_read():
     def g(b):
         return b.x + sum(b.items)
 
-    with pytest.raises(ab.BatchError, match=r"the lists Bag\.items are empty.*unknown.*annotate.*like=") as caught:
-        ab.batched(g)([Bag(1.0, [])])
-    assert line_of(g, 1) in str(caught.value)
+    close(ab.batched(g)([Bag(1.0, [])]), [1])
     close(ab.batched(g)([Bag(1.0, []), Bag(2.0, [1])]), [1, 3])
 
 
@@ -355,13 +353,11 @@ def test_a_stale_plan():
 @pytest.mark.parametrize(
     "examples, cause",
     [
-        ([{1, "a"}], r"examples\[0\].keys\[.\].*types that do not fit into one column"),
         ([b"ab"], r"examples\[0\].*bytes cannot be packed.*frombuffer"),
         ([len], r"examples\[0\].*code is not data"),
         ([1, 2**70], r"examples\[1\].*64 bits"),
-        ([1.0, "a"], r"examples\[0\] and examples\[1\].*one type"),
-        ([Node(1.0), 2.0], r"Node and the float"),
-        ([[1], ["a"]], r"examples\[0\]\[0\] and examples\[1\]\[0\]"),
+        ([np.float32(1), np.int32(1)], r"examples\[0\] and examples\[1\].*one type"),
+        ([[np.ones(2, np.float32)], [np.ones(2, np.int32)]], r"examples\[0\]\[0\] and examples\[1\]\[0\]"),
     ],
 )
 def test_data_that_cannot_be_packed(examples, cause):

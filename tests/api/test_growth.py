@@ -50,9 +50,8 @@ def test_the_error_is_that_of_the_examples_that_are_given():
     f = ab.batched(lambda q: q[0] + 1)
     f([(1, 1)])
     for _ in range(2):
-        with pytest.raises(ab.UnsupportedError) as caught:
+        with pytest.raises(ab.ExampleError, match="example 0 .*TypeError: a value of another type where int is needed"):
             f([("a", "a")])
-        assert "tag<str>" not in str(caught.value) or "int32" not in str(caught.value)
     assert f([(2, 2)]).tolist() == [3]
     assert f.cache_info().specialisations == 1
 

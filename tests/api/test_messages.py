@@ -131,7 +131,7 @@ CALLS = {
     "a gradient": lambda: ab.grad(ab.batched(lambda n: n * 2))(np.arange(3)),
     "values": lambda: ab.value_and_grad(ab.batched(decides))(X),
     "lower": lambda: ab.batched(lambda x: x.foo).lower(X),
-    "pack": lambda: ab.pack([1.0, "a"]),
+    "pack": lambda: ab.pack([1.0, b"a"]),
     "unequal": lambda: ab.batched(lambda x, y: x + y)(X, X[:2]),
     "what compiles in memory": lambda: ab.batched(lambda xs: sorted(xs, key=lambda x: x.foo))([[1.0], [2.0, 1.0]]),
 }

@@ -203,7 +203,7 @@ def test_lists_of_examples_that_look_alike():
     check([[1.0], []])
     check([np.float32([1.0, 2.0]), np.float32([3.0])])
     check([[1.0, -2.0], [3.0]])
-    with pytest.raises(ab.BatchError, match="str"):
+    with pytest.raises(ab.ExampleError, match="example 1 .*another type where float is needed"):
         f(0.5, [[1.0], ["a"]])
     assert f(0.5, [[], []]).tolist() == [0.0, 0.0]
 

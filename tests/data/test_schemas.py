@@ -112,12 +112,13 @@ def test_types_that_do_not_join() -> None:
 
 
 def test_values_of_several_sorts() -> None:
-    both = merge(pack([Leaf(1)]).schema, pack([Leaf("a")]).schema)
+    both = pack([Leaf("a"), Leaf(2)]).schema
     assert [c.kind for s in both.stores for c in s.classes] == ["object", "value", "value"]
-    assert both == merge(pack([Leaf("a")]).schema, pack([Leaf(1)]).schema) == pack([Leaf("a"), Leaf(2)]).schema
-    assert merge(both, both) == both
+    assert both == merge(both, pack([Leaf(1)]).schema) == merge(pack([Leaf("a")]).schema, both) == merge(both, both)
     assert unpack(pack([Leaf("b")], like=both)) == [Leaf("b")]
     assert unpack(conform(pack([Leaf(3), Leaf(4)]), both)) == [Leaf(3), Leaf(4)]
+    with pytest.raises(BatchError, match="int and str"):  # of which neither has both
+        merge(pack([Leaf(1)]).schema, pack([Leaf("a")]).schema)
 
 
 def test_empty_batches_need_like() -> None:

@@ -263,7 +263,7 @@ def test_refused():
     with pytest.raises(UnsupportedError, match="made outside this function"):
         ab.batched(changed)(NUMBERED, X)
     with pytest.raises(BatchError, match="types that do not fit into one column"):
-        ab.batched(looked_up)([{1: 2.0, "a": 1.0}], [1.0])
+        ab.batched(looked_up)([{1: np.float32(2.0), 2: np.int32(1)}], [1.0])
 
 
 def test_keys_of_numpy():

@@ -39,9 +39,9 @@ def select(s: LoweringState, index: Operand, alternatives: Sequence[v.Abstract])
     except (LayoutConflict, NotStored):
         return v.Choice(index, tuple(alternatives))
     if isinstance(layout, LeafLayout) and isinstance(layout.type, Array) and not layout.type.dtype.startswith("key"):
-        made = gather(s, index, alternatives, layout.type)
-        s.context.identities.same(made, *alternatives)
-        return made
+        row = gather(s, index, alternatives, layout.type)
+        s.context.identities.same(row, *alternatives)
+        return row
     return chain(s, index, alternatives)
 
 

@@ -289,7 +289,7 @@ def test_large_shared_values_at_one_place_are_classes_of_their_own() -> None:
     assert sum(c.name == "matmul" for c in structure.classes.all) == 6
 
 
-def test_failures_name_the_types_that_python_has() -> None:
+def test_none_among_numbers_fails_its_example() -> None:
     def f(w: Any, xs: Any) -> Any:
         s = 0.0
         for x in xs:
@@ -297,5 +297,5 @@ def test_failures_name_the_types_that_python_has() -> None:
         return s
 
     g = ab.batched(f, in_axes=(None, 0), backend="interpret")
-    with pytest.raises(ab.ExampleError, match=r"unsupported operand type\(s\) for \*: 'NoneType' and 'float'"):
+    with pytest.raises(ab.ExampleError, match="example 0 .*TypeError: None where a value is needed"):
         g(jnp.float32(2.0), [[1.0, None], [2.0]])

@@ -157,7 +157,7 @@ def test_failed_examples_have_no_derivative() -> None:
 def test_what_cannot_be_packed_has_no_derivative() -> None:
     f, p = ab.batched(lambda p, xs: sum(xs.values()) * p["w"], in_axes=(None, 0)), shared()
     with pytest.raises(ab.UnsupportedError, match="packed examples"):
-        ab.grad(f, argnums=1)(p, [{0: 1.0}, {1: 2.0, "a": 2.0}])
+        ab.grad(f, argnums=1)(p, [{0: 1.0}, {1: 2.0, b"a": 2.0}])
 
 
 def test_arguments_that_are_packed_together() -> None:
