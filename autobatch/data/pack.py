@@ -722,13 +722,15 @@ class _Packer:
     def sorts_of(self, cells: _Cells) -> dict[tuple[str, type | None], list[int]]:
         """The positions of the values of each sort; of None there are none."""
         found: dict[tuple[str, type | None], list[int]] = {}
-        targets = repeat(-1) if cells.targets is None else cells.targets.tolist()
-        for k, (value, target) in enumerate(zip(cells.values, targets, strict=False)):
-            if target >= 0:
-                found.setdefault(OF_RECORDS if self.list_number[target] < 0 else OF_LISTS, []).append(k)
-            elif value is not None:
-                found.setdefault(sort_of_leaf(type(value)), []).append(k)
-        return found
+        classes = list(map(type, cells.values))
+        codes = {cls: n for n, cls in enumerate(dict.fromkeys(classes))}
+        coded = np.fromiter(map(codes.__getitem__, classes), np.int64, len(classes))
+        for cls, n in codes.items():
+            if cls is not type(None):
+                of_objects = OF_LISTS if cls is list else OF_RECORDS
+                sort = of_objects if leaf_code(cls) is None else sort_of_leaf(cls)
+                found.setdefault(sort, []).extend(np.flatnonzero(coded == n).tolist())
+        return {sort: sorted(places) for sort, places in found.items()}
 
     def see_values(self, cells: _Cells, sorts: dict[tuple[str, type | None], list[int]]) -> None:
         """Cells for what is no record and stands where values of other sorts stand: those of records "value"."""
