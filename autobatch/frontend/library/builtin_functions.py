@@ -17,6 +17,7 @@ from autobatch.frontend.library.domains import guard
 from autobatch.frontend.library.graphs import packed_field, viewed
 from autobatch.frontend.library.ordering import ordered
 from autobatch.frontend.library.texts import as_float, is_text, text
+from autobatch.frontend.lowering import unions
 from autobatch.frontend.lowering.attributes import (
     alternatives,
     attribute,
@@ -48,7 +49,7 @@ from autobatch.frontend.lowering.operators import apply_binary
 from autobatch.frontend.lowering.reductions import extreme, product_of, reduce_sequence, sum_of
 from autobatch.frontend.lowering.sequences import enumerated, length, make_range, reverse, sequence, zipped
 from autobatch.frontend.lowering.state import LoweringState, UnseenInTraces, fold, hand_out, note
-from autobatch.frontend.lowering.unions import is_list, is_word, taken_as
+from autobatch.frontend.lowering.unions import is_list, is_word, of_sorts
 from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.memory.list_heap import tuple_of
 from autobatch.frontend.types import values as v
@@ -78,7 +79,9 @@ def _range(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
 
 
 def _len(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
-    value = taken_as(s, viewed(s, args[0]), is_list, is_word)
+    value = viewed(s, args[0])
+    if alternatives(s, value):
+        return of_sorts(s, value, lambda t, x: _len(t, (x,), {}), is_list, is_word)
     return s.call(attribute(s, value, "__len__"), []) if written(s, value, "__len__") else length(s, value)
 
 
@@ -230,6 +233,8 @@ def _int(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     if not args:
         return v.Static(0)
     value = present(s, args[0])
+    if alternatives(s, value):
+        return of_sorts(s, value, lambda t, x: _int(t, (x, *args[1:]), kwargs), unions.is_number, is_word)
     if is_text(value) or len(args) > 1:
         return text(s, "int", value, *args[1:])
     if isinstance(value, v.Static):
@@ -243,6 +248,8 @@ def _int(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
 
 def _float(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     value = present(s, args[0]) if args else v.Static(0.0)
+    if alternatives(s, value):
+        return of_sorts(s, value, lambda t, x: _float(t, (x,), kwargs), unions.is_number, is_word)
     if is_text(value):
         return as_float(s, value)
     return fold(s, float, value.value) if isinstance(value, v.Static) else to_float(s, value)

@@ -336,12 +336,16 @@ def alternatives(s: LoweringState, value: v.Abstract) -> Mapping[int, Field]:
 
 def one_of(s: LoweringState, value: v.Leaf, classes: Collection[int]) -> v.Abstract:
     """The value that a reference stands for; the example fails where it has none of these classes."""
+    check_is_one_of(s, value, classes)
+    return _first_of(s, value, sorted(classes))
+
+
+def check_is_one_of(s: LoweringState, value: v.Leaf, classes: Collection[int]) -> None:
     found = alternatives(s, value)
     names = " or ".join(sorted(python_class(found[k].type).__name__ for k in classes))
     s.check(is_none(s, value.operand, negated=True), "TypeError", "None where a value is needed")
     there = is_class(s, value.operand, frozenset(classes))
     s.check(there, "TypeError", f"a value of another type where {names} is needed")
-    return _first_of(s, value, sorted(classes))
 
 
 def _first_of(s: LoweringState, value: v.Leaf, classes: Sequence[int]) -> v.Abstract:

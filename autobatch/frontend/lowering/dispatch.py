@@ -274,7 +274,7 @@ def _takes_numbers(held: Any, args: Arguments) -> bool:
     if held in (min, max):
         return len(args) > 1
     module = getattr(held, "__module__", None) or ""
-    return held in (int, float, complex, abs, round, pow, divmod) or str(module).split(".")[0] in LIBRARIES
+    return held in (complex, abs, round, pow, divmod) or str(module).split(".")[0] in LIBRARIES
 
 
 def _all_static(args: Arguments, kwargs: Named) -> bool:

@@ -19,6 +19,7 @@ from dataclasses import replace
 from autobatch.data.schema import VALUE
 from autobatch.frontend.lowering.attributes import (
     alternatives,
+    check_is_one_of,
     classes_of,
     field,
     is_class,
@@ -86,6 +87,18 @@ def by_type(
         return conditional(t, there, lambda u: use(u, field(u, replace(value, classes=first), VALUE)), of)
 
     return conditional(s, is_none(s, value.operand), lambda t: none, of)
+
+
+def of_sorts(
+    s: LoweringState, value: v.Abstract, use: Callable[[LoweringState, v.Abstract], v.Abstract], *sorts: Sort
+) -> v.Abstract:
+    """What `use` gives of the value, which is to be of one of these sorts."""
+    fit = [k for k, f in alternatives(s, value).items() if any(sort(f.type) for sort in sorts)]
+    if not fit:
+        return use(s, value)
+    assert isinstance(value, v.Leaf)
+    check_is_one_of(s, value, fit)
+    return by_type(s, value, use, v.Static(None))
 
 
 def alike(s: LoweringState, a: v.Abstract, b: v.Abstract) -> tuple[v.Abstract, v.Abstract]:
