@@ -126,13 +126,28 @@ class ArrayWriter:
             "t[1:] = u[:-1]",
             "u[:] = p[0]",
             "u = t if x > 0.0 else held[0]",
+            f"v {self.pick(['+=', '*='])} {self.pick(NUMBERS)}",
+            f"v[{self.pick(['0', '-1', 'i % 2'])}] = {self.pick(NUMBERS)}",
+            "v = u[:2]",
         )
-        ends = ("t.sum()", "u", "held[0] + held[1]", "named['a'].max()", "t.dot(u)", "t", "held[0][1]", "len(u) * x")
+        ends = (
+            "t.sum()",
+            "u",
+            "v",
+            "v.max()",
+            "held[0] + held[1]",
+            "named['a'].max()",
+            "t.dot(u)",
+            "t",
+            "held[0][1]",
+            "len(u) * x",
+        )
         return [
             f"t, w = {self.pick(made)}, {self.pick(made)}",
             f"u = {self.pick(['t', 'w', 't.copy()', 't * 1.0'])}",
             f"held = [{self.pick(['t', 'u', 'np.zeros(3)'])}, {self.pick(['u', 'w', 'w.copy()'])}]",
             f"named = {{'a': {self.pick(['t', 'w', 'held[0]', 'np.ones(3)'])}}}",
+            f"v = {self.pick(['t[:2]', 'u[1:]', 'w[::-2]', 't[0:2]'])}",
             "for i in range(min(n, m)):",
             "    j = i + 1",
             "    j = min(j, m - 1)",

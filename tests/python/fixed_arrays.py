@@ -176,7 +176,79 @@ def carried_by_a_loop(a):
     return t, u
 
 
+def a_row_of_a_matrix(a):
+    A = np.zeros((3, 3))
+    r = A[0]
+    for i, x in enumerate(a):
+        if x > 1:
+            r[i % 3] = x
+    A[1] = r
+    return A, r
+
+
+def a_transpose(a):
+    A = np.zeros((3, 3))
+    B = A.T
+    for i, x in enumerate(a):
+        A[i % 3, 0] += x
+        B[i % 3, 1] -= x
+    return A, B
+
+
+def a_column(a):
+    A = np.zeros((2, 2))
+    v = A[:, 0]
+    v += a[0]
+    return A
+
+
+def the_inner_part(a):
+    g = np.zeros((4, 4))
+    inner = g[1:3, 1:3]
+    for x in a:
+        inner += x
+        g[0] = x
+    return g, inner.sum()
+
+
+def halves(a):
+    t = np.zeros(6)
+    low, high = t[:3], t[3:]
+    for x in a:
+        if x > 1:
+            low[0] += x
+        else:
+            high[:] = x
+    return t, low * 2, high.dot(low)
+
+
+def every_other(a):
+    t = np.zeros(4)
+    even, odd = t[::2], t[1::2]
+    even += a[0]
+    odd -= a[0]
+    if a[0] > 1:
+        t[0] = 9.0
+    return t, even, odd
+
+
+def rows_in_a_list(a):
+    A = np.zeros((2, 2))
+    parts = [A[0, :], A[:, 1]]
+    for k, x in enumerate(a):
+        parts[k % 2][0] += x
+    return A
+
+
+def seen_through_a_part(a):
+    held = {"t": np.zeros(3)}
+    u = held["t"][:2]
+    held["t"][0] = a[0]
+    return u.sum()
+
+
 OF_ONE = [
     bodies, filtered, two_names, by_branch, by_index, by_dtype, in_a_list, in_a_dict, in_tuples, by_helpers,
-    in_a_closure, best_so_far, names_that_part, taken_and_given_back, carried_by_a_loop,
+    in_a_closure, best_so_far, names_that_part, taken_and_given_back, carried_by_a_loop, a_row_of_a_matrix,
+    a_transpose, a_column, the_inner_part, halves, every_other, rows_in_a_list, seen_through_a_part,
 ]  # fmt: skip

@@ -12,6 +12,7 @@ of shape (3,). This is the strided layout of NumPy's own arrays ("Internal organ
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -43,7 +44,7 @@ from autobatch.frontend.lowering.sequences import (
     sliced,
 )
 from autobatch.frontend.lowering.state import LoweringState
-from autobatch.frontend.memory import list_heap
+from autobatch.frontend.memory import array_stores, list_heap
 from autobatch.frontend.memory.heaps import left_by_entry
 from autobatch.frontend.tracing.tracing import trace
 from autobatch.frontend.types import values as v
@@ -59,10 +60,13 @@ _ALL = v.Static(slice(None))
 
 
 @cache
-def _class_of(rank: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> type[DynamicArray]:
+def _class_of(
+    rank: int, dtype: np.dtype[Any], shape: tuple[int, ...], known: tuple[int | None, ...] = ()
+) -> type[DynamicArray]:
     """Arrays with so many axes whose length is data, of elements of one type: a class of its own, as the fields of a
     class have one type each."""
-    return type("ndarray", (DynamicArray,), {"rank": rank, "dtype": dtype, "element_shape": shape})
+    known = known or (None,) * rank
+    return type("ndarray", (DynamicArray,), {"rank": rank, "dtype": dtype, "element_shape": shape, "known": known})
 
 
 # ---- making
@@ -124,9 +128,19 @@ def _linspace(s: LoweringState, args: Arguments, named: Named) -> v.Abstract | N
     return marked(stacking.stack(s, run(s, ndarray.spaced, [], given)), True)
 
 
+def _itself(s: LoweringState, args: Arguments, named: Named) -> v.Abstract | None:
+    """`np.asarray(a)` of such an array is the array."""
+    return args[0] if len(args) == 1 and not named and is_dynamic(args[0]) else None
+
+
 def _copied(s: LoweringState, args: Arguments, named: Named) -> v.Abstract | None:
     """`np.copy(a)` and `np.array(a)` of such an array."""
-    return of_stack(s, stack_of(s, args[0])) if len(args) == 1 and not named and is_dynamic(args[0]) else None
+    if named == {"copy": v.Static(False)}:
+        return _itself(s, args, {})
+    if len(args) != 1 or named or not is_dynamic(args[0]):
+        return None
+    value = stack_of(s, args[0])
+    return of_stack(s, value) if isinstance(value, v.Listing) else _of_fixed(s, value)
 
 
 _MAKERS: dict[Any, Callable[[LoweringState, Arguments, Named], v.Abstract | None]] = {
@@ -143,6 +157,8 @@ _MAKERS: dict[Any, Callable[[LoweringState, Arguments, Named], v.Abstract | None
     np.identity: _identity,
     np.linspace: _linspace,
     np.copy: _copied,
+    np.asarray: _itself,
+    np.asanyarray: _itself,
     np.array: _copied,
 }
 
@@ -204,7 +220,9 @@ def _of_buffer(s: LoweringState, cls: type[DynamicArray], buffer: v.Abstract, ex
 
 def _view(s: LoweringState, array: v.Abstract, offset: v.Abstract, axes: Axes) -> v.Abstract:
     """A view of an array, from an offset."""
-    cls = _class_of(len(axes), _class(array).dtype, _class(array).element_shape)
+    of = _class(array)
+    known = tuple(n.value if isinstance(n, v.Static) and any(of.known) else None for n, _ in axes)
+    cls = _class_of(len(axes), of.dtype, of.element_shape, known)
     extents, strides = pair(*(n for n, _ in axes)), pair(*(step for _, step in axes))
     return s.call(v.Static(cls), [attribute(s, array, "buffer"), offset, extents, strides])
 
@@ -259,6 +277,10 @@ def _stacked(s: LoweringState, array: v.Abstract, offset: v.Abstract, axes: Axes
     if not axes:
         return marked(_element(s, array, offset), True)
     (extent, stride), *inner = axes
+    if isinstance(extent, v.Static) and any(_class(array).known) and all(isinstance(n, v.Static) for n, _ in inner):
+        places = (arithmetic(s, operator.mul, v.Static(i), stride) for i in range(extent.value))
+        parts = [_stacked(s, array, arithmetic(s, operator.add, offset, at), inner) for at in places]
+        return marked(trace(s, jnp.array, [pair(*parts)], {}), True)
 
     def part(t: LoweringState, i: v.Abstract) -> tuple[bool, Callable[[LoweringState], v.Abstract]]:
         at = arithmetic(t, operator.add, offset, arithmetic(t, operator.mul, i, stride))
@@ -287,7 +309,15 @@ def _of_fixed(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """An array of a fixed shape, with memory of its own: the one element of a buffer."""
     array = v.Leaf(operand_of(s, value), numpy=True)
     assert isinstance(array.type, Array)
-    cls = _class_of(0, np.dtype(array.type.dtype), array.type.shape)
+    dtype, shape = np.dtype(array.type.dtype), array.type.shape
+    if array_stores.has_views(s, array.type):
+        cls = _class_of(len(shape), dtype, (), shape)
+        places = map(v.Static, np.ndindex(*shape))
+        parts = (as_element(s, cls, traced(s, operator.getitem, array, at)) for at in places)
+        return _of_buffer(
+            s, cls, v.Record("list", tuple(range(math.prod(shape))), tuple(parts)), list(map(v.Static, shape))
+        )
+    cls = _class_of(0, dtype, shape)
     return _of_buffer(s, cls, v.Record("list", (0,), (as_element(s, cls, array),)), [])
 
 
@@ -374,7 +404,8 @@ def as_result(s: LoweringState, value: v.Abstract) -> v.Abstract:
 def _axes(s: LoweringState, array: v.Abstract) -> Axes:
     extents, strides = (attribute(s, array, name) for name in ("extents", "strides"))
     assert isinstance(extents, v.Record) and isinstance(strides, v.Record)
-    return list(zip(extents.items, strides.items, strict=True))
+    known = zip(_class(array).known, extents.items, strict=True)
+    return list(zip((x if n is None else v.Static(n) for n, x in known), strides.items, strict=True))
 
 
 def attribute_of(s: LoweringState, array: v.Abstract, name: str) -> v.Abstract:
@@ -391,8 +422,10 @@ def attribute_of(s: LoweringState, array: v.Abstract, name: str) -> v.Abstract:
             return v.Static(dtype)
         case "T" if not cls.element_shape:
             return _view(s, array, attribute(s, array, "offset"), _axes(s, array)[::-1])
+        case "copy":
+            return v.Method(v.Static(np.copy), array, name)
         case "T" | "real" | "imag" | "flat":
-            return attribute(s, stack_of(s, array), name)
+            return s.context.sites.part(attribute(s, stack_of(s, array), name), array)
         case _:
             return v.Method(v.Static(array_method(name)), array, name)
 

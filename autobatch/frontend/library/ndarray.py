@@ -20,9 +20,10 @@ from autobatch.frontend.types import values as v
 
 class DynamicArray:
     """Extents and strides are of the axes whose length is data, of which there are `rank`: none where it is a view of
-    one element."""
+    one element. `known`: those extents that are constants all the same, as views of the array may be kept."""
 
     rank: ClassVar[int]
+    known: ClassVar[tuple[int | None, ...]]
     dtype: ClassVar[np.dtype[Any]]
     element_shape: ClassVar[tuple[int, ...]]
 
@@ -48,7 +49,7 @@ def is_dynamic(value: v.Abstract) -> bool:
 
 def is_own_attribute(name: str) -> bool:
     """Is it an attribute of the class above, and not one that arrays of NumPy have?"""
-    own = ("rank", "element_shape", "buffer", "offset", "extents", "strides")
+    own = ("rank", "known", "element_shape", "buffer", "offset", "extents", "strides")
     return name in own or name in vars(DynamicArray)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from autobatch.errors import TypeConflictError
 from autobatch.frontend.library.tables import has_default
 from autobatch.frontend.lowering import exceptions, unions
 from autobatch.frontend.lowering.joins import as_array, common, common_layouts, convert, level, stored
@@ -337,8 +338,12 @@ def _wider(s: LoweringState, t: LoweringState, layouts: Layouts, initial: dict[s
         places = [x.env[name].span if name in x.env else s.span for x in (s, t)]
         after, before = level(t, after, before), level(s, before, after)
         joined = common(before, after, name, places[0], places[1], turns=True)
-        taken = unions.joined(s, layout, joined)
-        wider[name] = taken or common_layouts(layout, joined, name, places[0], places[1], turns=True)
+        try:
+            wider[name] = common_layouts(layout, joined, name, places[0], places[1], turns=True)
+        except TypeConflictError:
+            if (taken := unions.joined(s, layout, joined)) is None:
+                raise
+            wider[name] = taken
     return wider
 
 

@@ -70,6 +70,7 @@ from autobatch.frontend.lowering.state import (
     variable,
 )
 from autobatch.frontend.lowering.statements import execute
+from autobatch.frontend.memory import array_stores
 from autobatch.frontend.memory.boxes import boxed
 from autobatch.frontend.memory.heap import CompilesInMemory, Heap, NeedsMemory
 from autobatch.frontend.memory.heaps import give_memory, note_adopting
@@ -131,7 +132,11 @@ def _name(s: LoweringState, node: ast.Name) -> v.Abstract:
 
 
 def _attribute(s: LoweringState, node: ast.Attribute) -> v.Abstract:
-    return attribute(s, s.evaluate(node.value), node.attr)
+    value = attribute(s, s.evaluate(node.value), node.attr)
+    if node.attr == "T":
+        array_stores.check_kept(s, value, node)
+        array_stores.note_view(s, value)
+    return value
 
 
 def _elements(s: LoweringState, nodes: list[ast.expr], kept: bool = True) -> list[v.Abstract]:

@@ -39,7 +39,7 @@ from autobatch.frontend.types.layouts import (
     leaf_type,
     static_type,
 )
-from autobatch.frontend.types.unify import LayoutConflict, unify
+from autobatch.frontend.types.unify import LayoutConflict, unaliased, unify
 from autobatch.ir.core import Array, List, Ref, Tag, Type, Value
 
 Sort = Callable[[Type], bool]
@@ -158,6 +158,7 @@ def joined(s: LoweringState, a: Layout, b: Layout) -> Layout | None:
             fields = [f for f in s.context.schema.store(type.store).fields if f.name == VALUE]
             if any(sort(f.type) and sort(wanted) for f in fields for sort in SORTS):
                 return values
+    a, b = unaliased(a), unaliased(b)
     if isinstance(a, RecordLayout) and isinstance(b, RecordLayout) and (a.kind, a.keys) == (b.kind, b.keys):
         items = tuple(_joined_part(s, x, y) for x, y in zip(a.items, b.items, strict=True))
         return replace(b, items=tuple(x for x in items if x is not None)) if None not in items else None

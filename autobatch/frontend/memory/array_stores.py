@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -21,6 +22,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from autobatch.frontend.library.ndarray import dynamic_class
 from autobatch.frontend.library.numpy_arrays import marked
 from autobatch.frontend.lowering.attributes import At, updated
 from autobatch.frontend.lowering.operators import check_index, indices
@@ -92,9 +94,45 @@ def store(s: LoweringState, name: str, old: v.Leaf, index: v.Abstract, value: v.
 
 def need_memory(s: LoweringState, array: v.Abstract) -> None:
     """An array of a fixed shape is changed that something else may hold: let those of its type that something holds
-    have memory, wherever the function makes one."""
+    have memory, wherever the function makes one; of a view, those of the type of the whole."""
     if isinstance(array, v.Leaf) and isinstance(array.type, Array) and array.type.shape and array.numpy:
-        s.context.memory.fill({replace(array.type, weak=False)})
+        types = {replace(t, weak=False) for t in (*s.context.sites.viewed(array), *_whole(s, array))}
+        viewed = {(_VIEWED, t) for t in types if _may_have_views(t)}
+        s.context.memory.fill({replace(array.type, weak=False), *types, *viewed})
+
+
+def _whole(s: LoweringState, array: v.Leaf) -> Iterator[Array]:
+    """The type of the array that one is a view of, as far as this block says."""
+    *parts, whole = _memory_of(s, array.operand)
+    if parts and isinstance(whole.type, Array):
+        yield whole.type
+
+
+def note_view(s: LoweringState, value: v.Abstract) -> None:
+    """Note which array an array is a view of, if anything may hold that."""
+    if not (isinstance(value, v.Leaf) and isinstance(value.type, Array) and value.type.shape and value.numpy):
+        return
+    for type in _whole(s, value):
+        *_, whole = _memory_of(s, value.operand)
+        made = _maker(s, whole)
+        fresh = isinstance(made, Apply) and made.op.is_jax
+        holding = [*s.frame.borrowed, *s.frame.enclosing.values(), *(x.value for x in s.env.values())]
+        if not fresh or any(x == whole for value in holding for x in _arrays(value)):
+            s.context.sites.view(value, type)
+
+
+_VIEWED = "arrays of which views are kept"
+_MOST_VIEWED = 64
+"""Elements of such an array, at most: its value is put together of each."""
+
+
+def _may_have_views(type: Array) -> bool:
+    return math.prod(type.shape) <= _MOST_VIEWED
+
+
+def has_views(s: LoweringState, type: Array) -> bool:
+    """Are views kept of arrays of this type, so that each of their elements has a place of its own?"""
+    return (_VIEWED, replace(type, weak=False)) in s.context.memory.filled
 
 
 def is_made_in_memory(s: LoweringState, value: v.Abstract, site: object) -> bool:
@@ -124,12 +162,16 @@ def _is_view(made: Instruction | None) -> bool:
 def check_kept(s: LoweringState, value: v.Abstract, site: object) -> None:
     """Refuse a part of an array in memory that gets a name or a place, where it would be a view in NumPy, and here is
     a copy: the array may be changed while something holds the part."""
-    if not isinstance(site, ast.Subscript) or not s.context.sites.is_part_of_dynamic(value):
+    if isinstance(site, ast.Call):
+        if not _is_view_of_memory(s, value):
+            return
+    elif not isinstance(site, ast.Subscript | ast.Attribute) or not s.context.sites.is_part_of_dynamic(value):
         return
     if isinstance(value, v.Leaf) and isinstance(value.type, Array) and not value.type.shape:
         return
     source = s.frame.source
-    uses = _Uses(source, site.value.id if isinstance(site.value, ast.Name) else "", 0)
+    base = None if isinstance(site, ast.Call) else site.value
+    uses = _Uses(source, base.id if isinstance(base, ast.Name) else "", 0)
     keeping: ast.AST = site
     while not isinstance(keeping, ast.stmt):
         parent = uses.parents[keeping]
@@ -137,12 +179,28 @@ def check_kept(s: LoweringState, value: v.Abstract, site: object) -> None:
             return
         keeping = parent
     to_item = isinstance(keeping, ast.Assign) and all(isinstance(t, ast.Subscript) for t in keeping.targets)
-    if isinstance(keeping, ast.Return) or to_item or (uses.name and uses.is_given_up(keeping)):
+    if isinstance(keeping, ast.Return) or to_item:
+        return
+    whole = dynamic_class(s.context.sites.whole(value))
+    type = Array(str(whole.dtype), whole.element_shape) if whole is not None and whole.rank == 0 else None
+    if type in s.context.memory.filled and type is not None and _may_have_views(type):
+        s.context.memory.fill({(_VIEWED, type)})
+    given = {x.id for n in ast.walk(source.node) if isinstance(n, ast.Call) for x in n.args if isinstance(x, ast.Name)}
+    if uses.name and uses.name not in given and uses.is_given_up(keeping):
         return
     s.refuse(
         "a part of an array that is changed in place is kept here, and would not change with it",
         f"copy it: {ast.unparse(site)}.copy()",
     )
+
+
+def _is_view_of_memory(s: LoweringState, value: v.Abstract) -> bool:
+    """Would a value share its memory, in NumPy, with an array of a type that has memory, which has been read here?"""
+    if not isinstance(value, v.Leaf):
+        return False
+    types = {replace(t, weak=False) for t in _whole(s, value)}
+    *_, whole = _memory_of(s, value.operand)
+    return not types.isdisjoint(s.context.memory.filled) and _is_stored(s, whole)
 
 
 def _keeps(call: ast.Call) -> bool:
@@ -210,7 +268,7 @@ def check_augmented(s: LoweringState, target: ast.expr, old: v.Abstract) -> None
     holding = [*s.frame.borrowed, *s.frame.enclosing.values(), *others]
     *_, first = memory = list(_memory_of(s, old.operand))
     seen = not {x for value in holding for x in _arrays(value)}.isdisjoint(memory)
-    seen = seen or s.context.identities.may_be_held(old, holding)
+    seen = seen or s.context.identities.may_be_held(old, holding) or bool(s.context.sites.viewed(old))
     if name and not seen and not _is_stored(s, first) and not _is_given(s, name, first):
         return
     s.context.memory.asks_numpy = True

@@ -287,7 +287,7 @@ class Identities:
 
     def returned(self, result: v.Abstract, given: Iterable[v.Abstract]) -> ReturnedIdentity:
         """What the result of a function may be, which was given some values."""
-        parts, others = list(containers(result)), [x for value in given for x in containers(value)]
+        parts, others = list(_passed(result)), [x for value in given for x in _passed(value)]
         found = {(k, IN, -1) for k, x in enumerate(parts) if MEMORY in self.holders(x)}
         for k, x in enumerate(parts):
             for n, y in enumerate((*others, *parts)):
@@ -307,7 +307,7 @@ class Identities:
 
     def from_call(self, result: v.Abstract, returned: ReturnedIdentity, given: Iterable[v.Abstract]) -> None:
         """Note what the result of a call may be, and its parts."""
-        parts, others = list(containers(result)), [x for value in given for x in containers(value)]
+        parts, others = list(_passed(result)), [x for value in given for x in _passed(value)]
         exact = returned.forms == tuple(map(_form, parts))
         for k, kind, n in sorted(returned.kinships):
             kin = [*others, *parts][n : n + 1] if exact or n < len(others) else parts
@@ -349,6 +349,11 @@ def _seen(value: v.Abstract) -> Iterator[v.Abstract]:
     """As `containers`, without the columns of tables, which nobody else sees."""
     columns = _columns(value)
     return (x for x in containers(value) if id(x) not in columns)
+
+
+def _passed(value: v.Abstract) -> Iterator[v.Abstract]:
+    """As `containers`, without arrays of a fixed shape, which calls hand on as values."""
+    return (x for x in containers(value) if not isinstance(x, v.Leaf))
 
 
 def _columns(value: v.Abstract) -> set[int]:
@@ -428,6 +433,7 @@ class Sites:
         self._lent: list[v.Abstract] = []
         self._arrays: list[v.Abstract] = []
         self._parts: dict[int, tuple[v.Abstract, v.Abstract]] = {}
+        self._views: dict[int, tuple[v.Abstract, Array]] = {}
 
     def made(self, value: v.Abstract, site: object) -> None:
         """Note that an expression has made a list; one that is known stays its own."""
@@ -448,16 +454,27 @@ class Sites:
             self._parts[id(part)] = (part, whole)
         return part
 
+    def view(self, array: v.Abstract, type: Array) -> None:
+        """Note that an array of a fixed shape, a value, would share its memory with one of a type in NumPy."""
+        self._views[id(array)] = (array, type)
+
+    def viewed(self, array: v.Abstract) -> set[Array]:
+        """The types of the arrays that one, or what it may be at another point of the program, is a view of."""
+        roots = {id(array), *self._identities.of(array).roots}
+        return {self._views[r][1] for r in roots if r in self._views}
+
     def is_part(self, array: v.Abstract) -> bool:
         return id(array) in self._parts
 
     def is_part_of_dynamic(self, array: v.Abstract) -> bool:
         """Is it a part, read as a value, of an array that has memory (`dynamic_arrays.py`)?"""
+        return id(array) in self._parts and not is_array(self.whole(array))
+
+    def whole(self, array: v.Abstract) -> v.Abstract:
+        """The array that one is a part of, or the part of a part."""
         while id(array) in self._parts:
             array = self._parts[id(array)][1]
-            if not is_array(array):
-                return True
-        return False
+        return array
 
     def is_part_of(self, value: v.Abstract, array: v.Abstract) -> bool:
         """Is it, or holds it, a part of an array?"""

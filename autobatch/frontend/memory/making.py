@@ -21,6 +21,7 @@ def made_by(s: LoweringState, value: v.Abstract, site: object) -> v.Abstract:
     """A list or dict that an expression has made: one with memory, where those that it makes have that. An array whose
     length is data likewise."""
     array_stores.check_kept(s, value, site)
+    array_stores.note_view(s, value)
     if array_stores.is_made_in_memory(s, value, site):
         return s.context.rules.stacked(s, np.asarray, (value,))
     if is_array(value):
