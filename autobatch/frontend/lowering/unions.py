@@ -8,7 +8,7 @@ if it has another one there.
     def total(t): return t if isinstance(t, float) else sum(total(k) for k in t)
 
       %0 = is_class[names=('float',)](%t)
-      if %0 then: load[field='value'](%t)
+      if %0 then: load[field='#value'](%t)
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@
 
 That is what NumPy does only while nothing else holds the array or a view of it (`row = a[0]`, `b = a`). No view is a
 value of the program, so it is the text of the function that must show there is none: each assignment of the name makes
-an array, and each read of it computes another from it, or takes single numbers.
+an array, and each read of it computes another from it, or takes single numbers. Where it does not show that, the arrays
+of this type that something may hold have memory from where they are made (`dynamic_arrays.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.frontend.library.ndarray import dynamic_class
+from autobatch.frontend.library.ndarray import dynamic_class, is_dynamic
 from autobatch.frontend.library.numpy_arrays import marked
 from autobatch.frontend.lowering.attributes import At, updated
 from autobatch.frontend.lowering.operators import check_index, indices
@@ -162,10 +163,11 @@ def _is_view(made: Instruction | None) -> bool:
 def check_kept(s: LoweringState, value: v.Abstract, site: object) -> None:
     """Refuse a part of an array in memory that gets a name or a place, where it would be a view in NumPy, and here is
     a copy: the array may be changed while something holds the part."""
-    if isinstance(site, ast.Call):
-        if not _is_view_of_memory(s, value):
-            return
-    elif not isinstance(site, ast.Subscript | ast.Attribute) or not s.context.sites.is_part_of_dynamic(value):
+    if not isinstance(site, ast.Subscript | ast.Attribute | ast.Call):
+        return
+    whole = s.context.sites.whole(value)
+    is_part = is_dynamic(whole) and whole is not value
+    if not (_is_view_of_memory(s, value) if isinstance(site, ast.Call) else is_part):
         return
     if isinstance(value, v.Leaf) and isinstance(value.type, Array) and not value.type.shape:
         return
@@ -181,8 +183,8 @@ def check_kept(s: LoweringState, value: v.Abstract, site: object) -> None:
     to_item = isinstance(keeping, ast.Assign) and all(isinstance(t, ast.Subscript) for t in keeping.targets)
     if isinstance(keeping, ast.Return) or to_item:
         return
-    whole = dynamic_class(s.context.sites.whole(value))
-    type = Array(str(whole.dtype), whole.element_shape) if whole is not None and whole.rank == 0 else None
+    cls = dynamic_class(whole)
+    type = Array(str(cls.dtype), cls.element_shape) if cls is not None and cls.rank == 0 else None
     if type in s.context.memory.filled and type is not None and _may_have_views(type):
         s.context.memory.fill({(_VIEWED, type)})
     given = {x.id for n in ast.walk(source.node) if isinstance(n, ast.Call) for x in n.args if isinstance(x, ast.Name)}
