@@ -4,7 +4,7 @@ Everything is union-find (Tarjan 1975) over two kinds of nodes. A *place* is whe
 the elements of a list, the root. A *record* is a class: its places by field name. Two records met at one place share a
 store; the places of one field name in a store are one place where their types allow it. What is no record and stands
 where values of another sort stand too (`Node | float`, `list[int | str]`) is a record there, with the one field
-`value`: its class says of which sort it is, as the tag of a tagged union does. Facts only ever join, so schemas grow
+`VALUE`: its class says of which sort it is, as the tag of a tagged union does. Facts only ever join, so schemas grow
 monotonically: `merge(a, b)` replays both into one inference.
 
     examples                                 Node.left: record Node | Leaf, None seen

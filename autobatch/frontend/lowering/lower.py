@@ -321,7 +321,7 @@ MAKING = (
     ast.Set,
     ast.SetComp,
 )
-"""The expressions that may make a list or dict."""
+"""The expressions that may make a list, dict or array."""
 EXPRESSIONS: dict[type[ast.expr], Callable[[LoweringState, Any], v.Abstract]] = {
     ast.Constant: _constant,
     ast.Name: _name,

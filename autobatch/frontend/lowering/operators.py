@@ -286,15 +286,13 @@ def compare(s: LoweringState, op: ast.cmpop, a: v.Abstract, b: v.Abstract) -> v.
 def _has_type(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
     """`type(x) is C`, so that what `x` may be is known behind it; None for other comparisons."""
     for x, y in ((a, b), (b, a)):
-        if isinstance(x, v.Choice) and isinstance(x.index, Value) and isinstance(y, v.Static) and _is_type(y.value):
+        if not (isinstance(x, v.Choice) and isinstance(x.index, Value) and isinstance(y, v.Static)):
+            continue
+        if isinstance(y.value, type):
             match s.context.meanings.get(x.index):
                 case ("type", tests):
                     return _known(s, tests[y.value](s)) if y.value in tests else v.Static(False)
     return None
-
-
-def _is_type(value: Any) -> bool:
-    return isinstance(value, type)
 
 
 def _ordered(s: LoweringState, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:

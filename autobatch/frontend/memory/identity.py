@@ -352,7 +352,7 @@ def _seen(value: v.Abstract) -> Iterator[v.Abstract]:
 
 
 def _passed(value: v.Abstract) -> Iterator[v.Abstract]:
-    """As `containers`, without arrays of a fixed shape, which calls hand on as values."""
+    """As `containers`, without arrays of a fixed shape, which calls pass by value."""
     return (x for x in containers(value) if not isinstance(x, v.Leaf))
 
 
