@@ -116,9 +116,12 @@ class InferredRecord:
     @property
     def form(self) -> Form:
         """What records of a store have in common that are one there: values of one sort, tuples of one length, dicts of
-        some keys. Arrays of two dtypes have no type in common, so tuples that hold them are not one."""
+        some keys, dicts and sets whose keys are data. Arrays of two dtypes have no type in common, so tuples that hold
+        them are not one."""
         if self.kind == "value":
             return "value", self.name
+        if self.kind == "table":
+            return "table", self.name
         arrays = (s for s in self.signature if s is not None and s.endswith(("/array", "/scalar")))
         return (self.kind, *self.places, *arrays)
 
@@ -155,8 +158,6 @@ class Inference:
                 if not all(a == b or a is None or b is None for a, b in pairs):
                     continue
                 known.signature = tuple(a if a is not None else b for a, b in pairs)
-            elif kind == "table" and known.signature != signature:
-                continue
             return known
         name = cls.__name__ if cls is not None else ("dict" if kind == "dict" else f"{kind}{len(names)}")
         made = InferredRecord(kind, name, cls, {n: InferredPlace(_in_words(name, kind, n)) for n in names}, signature)
@@ -167,7 +168,15 @@ class Inference:
 
     def value(self, name: str, cls: type | None, where: str) -> InferredRecord:
         """A new record of values that stand beside others of another sort."""
-        made = InferredRecord("value", name, cls, {VALUE: InferredPlace(where)}, where=where)
+        return self._at(InferredRecord("value", name, cls, {VALUE: InferredPlace(where)}, where=where))
+
+    def table(self, cls: type, where: str) -> InferredRecord:
+        """A new record of dicts or sets whose keys are data, as one place holds them."""
+        fields = {name: InferredPlace(f"the {name} of {where}") for name in names_of_table(cls)}
+        return self._at(InferredRecord("table", cls.__name__, cls, fields, where=where))
+
+    def _at(self, made: InferredRecord) -> InferredRecord:
+        """A record of one place, where it is one with others of its form."""
         made.members[made.form] = made
         self.records.append(made)
         return made
@@ -285,7 +294,7 @@ class Inference:
         """`float | list[float | list[...]]`, `tuple[float | tuple[...]]`: one store, however deep they are nested. Has
         that changed any?"""
         for record in self.records:
-            if record.cls is None or record.kind == "value":
+            if record.cls is None or record.kind in ("value", "table"):
                 for place in record.places.values():
                     inner = list(nested_places(place))[-1].record
                     if inner is not None and self._holds_again(record, inner.find()):
@@ -322,7 +331,7 @@ class Inference:
                         self.join(lists.setdefault(store, place), place)  # one list may be at both places
 
         items.update({s.name: InferredPlace(f"the elements of {s.name}") for s in schema.lists if not s.from_array})
-        found = [(store, self.records_of(schema, store.name)) for store in schema.stores]
+        found = [(store, self.records_of(schema, store.name, k)) for k, store in enumerate(schema.stores)]
         for store, members in found:
             records[store.name] = members[0]
             for member in members[1:]:
@@ -337,21 +346,25 @@ class Inference:
         see(self.root, schema.root, schema.root_optional, schema.root_numpy)
         return {store.name: members for store, members in found}
 
-    def records_of(self, schema: Schema, store: str) -> list[InferredRecord]:
-        """The records of the classes of a store of some schema, by position; made where they are new."""
+    def records_of(self, schema: Schema, store: str, number: int) -> list[InferredRecord]:
+        """The records of the classes of a store of some schema, by position; made where they are new. `number`: which
+        store it is; classes of places stay in that order."""
         held = schema.store(store)
         made: list[InferredRecord] = []
         for k, cls in enumerate(held.classes):
             fields = [f for f in held.fields if k in f.classes]
             if cls.kind == "value":
                 made.append(self.value(name_of_value(cls, fields[0].type), cls.cls, store))
+            elif cls.kind == "table":
+                assert cls.cls is not None
+                made.append(self.table(cls.cls, store))
+            if cls.kind in ("value", "table"):
+                made[-1].where = f"{number:06}"
                 continue
             if cls.cls is None:
                 fields.sort(key=lambda f: (0, f.name) if cls.kind == "dict" else (len(f.name), f.name))
             names = tuple(f.name for f in fields)
             signature = tuple(sort_of_type(f.type, schema) for f in fields) if cls.cls is None else ()
-            if cls.kind == "table":
-                signature = (sort_of_table(held, schema),)
             made.append(self.record(cls.kind, cls.cls, names, signature))
             if cls.kind == "dict":
                 made[-1].see_keys(cls.keys)
@@ -435,8 +448,8 @@ def sort_of_type(type: Type, schema: Schema) -> str | None:
             return sort_of_array(type) if type != UNKNOWN else None
         case Tag(vocabulary=vocabulary):
             return vocabulary
-        case Ref(store=store) if (held := schema.store(store)).classes[0].kind == "table":
-            return sort_of_table(held, schema)
+        case Ref(store=store) if all(c.kind == "table" for c in schema.store(store).classes):
+            return "table"
         case Ref() | BuiltObject():
             return "record"
         case List(store=name):
@@ -446,10 +459,9 @@ def sort_of_type(type: Type, schema: Schema) -> str | None:
             return "list"
 
 
-def sort_of_table(store: Store, schema: Schema) -> str:
-    """What the dicts or sets of a store hold: those in one place hold values of one type, which may be dicts again."""
-    sorts = (sort_of_type(f.type.elem, schema) for f in store.fields if isinstance(f.type, List))
-    return f"table({', '.join(map(str, sorts))})"
+def names_of_table(cls: type) -> tuple[str, ...]:
+    """The lists of a dict or set whose keys are data."""
+    return ("keys", "values") if issubclass(cls, dict) else ("keys",)
 
 
 def sort_of_array(type: Array) -> str:

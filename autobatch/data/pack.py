@@ -47,6 +47,7 @@ from autobatch.data.infer import (
     SchemaLayout,
     Signature,
     lay_out,
+    names_of_table,
     sort_of_array,
     sort_of_leaf,
 )
@@ -188,11 +189,7 @@ def learned(known: TypeRegistry, x: Any, is_shape: bool) -> TypeRegistry:
     return known.with_type(cls, ObjectKind.FIELDS, ObjectShape("object", cls, names))
 
 
-_OF_SHAPES: dict[type, ObjectKind] = {
-    tuple: ObjectKind.TUPLE,
-    dict: ObjectKind.DICT,
-    collections.defaultdict: ObjectKind.DICT,
-}
+_OF_SHAPES: dict[type, ObjectKind] = {tuple: ObjectKind.TUPLE, collections.defaultdict: ObjectKind.DICT}
 
 
 def _with_shape(known: TypeRegistry, x: Any) -> TypeRegistry:
@@ -203,11 +200,12 @@ def _with_shape(known: TypeRegistry, x: Any) -> TypeRegistry:
         held = x if isinstance(x, dict) else vars(x)
     order = sorted(held)
     names, values = tuple(map(str, order)), [held[n] for n in order]
-    if cls not in _OF_SHAPES:
+    if cls not in (tuple, dict, collections.defaultdict):
         shape = ObjectShape("object", cls, names)
     else:
         arrays = tuple(k for k, v in enumerate(values) if category(type(v)) is Category.ARRAY)
-        signature = tuple(None if k in arrays else Walker(()).sort(v) for k, v in enumerate(values))
+        open = {k for k, v in enumerate(values) if k in arrays or type(v) in (dict, set, frozenset)}
+        signature = tuple(None if k in open else Walker(()).sort(v) for k, v in enumerate(values))
         kind: RecordKind = "tuple" if cls is tuple else "dict"
         shape = ObjectShape(kind, None, names, signature, None if cls is tuple else tuple(x), arrays)
     place = {n: k for k, n in enumerate(order)}
@@ -319,7 +317,7 @@ class Walker:
         if issubclass(cls, dict):
             return self.dict_table(x)
         if cls in (set, frozenset):
-            return self.items_table(x, cls, ("keys",)), (list(x),)
+            return self.of_keys(cls), (list(x),)
         made = self.with_fixed_fields(cls)
         if made is None:
             return self.plain_table(x)
@@ -358,10 +356,10 @@ class Walker:
 
     def dict_table(self, x: dict[Any, Any]) -> tuple[ObjectTable, _Values]:
         """A dict of constant strings has a field for each; any other one its keys and its values, in order."""
-        if self.has_items(x):
+        if self.is_table(x):
             if isinstance(x, collections.defaultdict) and x.default_factory is not None:
                 raise self.refused(x, "what it makes of missing keys is code; use dict(x)")
-            return self.items_table(x, dict, ("keys", "values")), (list(x), list(x.values()))
+            return self.of_keys(dict), (list(x), list(x.values()))
         names = tuple(sorted(x))
         values = [x[k] for k in names]
         form = (dict, names, *self.form(values))
@@ -370,26 +368,19 @@ class Walker:
         known.orders.add(tuple(x))
         return known, values
 
-    def items_table(self, x: Any, cls: type, names: tuple[str, ...]) -> ObjectTable:
+    def of_keys(self, cls: type) -> ObjectTable:
         """The table of the dicts or sets of one type whose keys are data."""
-        form = (cls, self.sort_of_items(x))
-        if (known := self.forms.get(form)) is None:
-            known = self.forms[form] = self.table("table", cls, names, tuple, form[1:])
+        if (known := self.forms.get(cls)) is None:
+            known = self.forms[cls] = self.table("table", cls, names_of_table(cls), tuple)
         return known
 
-    def has_items(self, x: Any) -> bool:
-        """Is it a dict or set whose keys are data?"""
+    def is_table(self, x: Any) -> bool:
+        """Is it a dict or set whose keys are data? An empty dict is one."""
         if not isinstance(x, dict):
             return type(x) in (set, frozenset)
         if not all(type(k) is str for k in x):
             return True
-        return self.keys_are_data and len({self.sort(y, _MOST_NESTED) for y in x.values()}) < 2
-
-    def sort_of_items(self, x: Any, depth: int = 0) -> str:
-        """As `infer.sort_of_table` gives it for their store."""
-        lists = (x, x.values()) if isinstance(x, dict) else (x,)
-        sorts = (next((s for y in values if (s := self.sort(y, depth + 1)) is not None), None) for values in lists)
-        return f"table({', '.join(map(str, sorts))})"
+        return not x or (self.keys_are_data and len(set(map(self.sort, x.values()))) < 2)
 
     def plain_table(self, x: Any) -> tuple[ObjectTable, _Values]:
         """An instance of a class whose attributes may differ by instance."""
@@ -416,7 +407,7 @@ class Walker:
         """The sort of each element, as `infer.sort_of_type` gives it for its type."""
         return tuple(map(self.sort, values))
 
-    def sort(self, value: Any, depth: int = 0) -> str | None:
+    def sort(self, value: Any) -> str | None:
         match category(type(value)):
             case Category.NONE:
                 return None
@@ -432,8 +423,8 @@ class Walker:
                 except TypeError as error:
                     raise self.refused(value, str(error)) from None
                 return sort_of_array(found)
-            case Category.OBJECT if depth < _MOST_NESTED and self.has_items(value):
-                return self.sort_of_items(value, depth)
+            case Category.OBJECT if self.is_table(value):
+                return "table"
             case Category.OBJECT | Category.REFUSED:
                 return "list" if isinstance(value, list) else "record"
 
@@ -445,10 +436,6 @@ class Walker:
             f"{find_path(self.examples[self.example], x, self.example)}: a value of class "
             f"{type(x).__module__}.{type(x).__qualname__} cannot be packed: {why}"
         )
-
-
-_MOST_NESTED = 16
-"""Dicts in dicts, at most, whose types are told apart."""
 
 
 def _fixed_names(cls: type) -> tuple[str, ...] | None:
@@ -531,17 +518,16 @@ def pack(
 
     `like` is a schema that the result's schema contains: what the data adds is joined to it. `reader`: the machine that
     reads objects; what that cannot, Python does, and finds the words for what goes wrong. `keys_are_data`: as `walk`
-    takes it, without the machine. Raises BatchError for
-    values that cannot be packed and for fields whose values differ in type, naming the example and the path to it;
-    ShapesDiffer where only the shapes of arrays keep examples from being of one type."""
+    takes it. Raises BatchError for values that cannot be packed and for fields whose values differ in type, naming the
+    example and the path to it; ShapesDiffer where only the shapes of arrays keep examples from being of one type."""
     if len(examples) == 0:
         if like is None:
             raise BatchError("the list of examples is empty, so their types are unknown; pass `like=`")
         return empty_columns(like)
     found = None
-    if reader is not None and not keys_are_data:
-        with suppress(BatchError, Mixed):
-            found = _by_machine(examples if type(examples) is list else list(examples), like, reader)
+    if reader is not None:
+        with suppress(BatchError, Mixed), _collector_paused():
+            found = _by_machine(examples if type(examples) is list else list(examples), like, reader, keys_are_data)
     return _Packer(walk(examples, keys_are_data), like).columns() if found is None else found
 
 
@@ -549,13 +535,15 @@ FIRST = 1
 """Examples whose types are inferred, before the machine looks whether the others are of the same."""
 
 
-def _by_machine(examples: list[Any], like: Schema | None, reader: ObjectReader) -> Columns | None:
+def _by_machine(examples: list[Any], like: Schema | None, reader: ObjectReader, keys_are_data: bool) -> Columns | None:
     """The columns, read under a schema: `like`, or what is inferred of the first examples, and of those that have more,
     as the machine then finds. None where Python is to walk over all of them."""
     seen, count, schema, found = list[Any](), FIRST, like, Lacking(0)
     while True:
         if schema is not None:
-            read = read_like(examples, schema, reader, learned, inferred=schema is not like)
+            read = read_like(
+                examples, schema, reader, learned, inferred=schema is not like, keys_are_data=keys_are_data
+            )
             if not isinstance(read, Lacking):
                 return read
             found = read
@@ -563,7 +551,7 @@ def _by_machine(examples: list[Any], like: Schema | None, reader: ObjectReader) 
         count *= 4
         if len(seen) >= len(examples):
             return None
-        schema, before = _interned(_Packer(walk(seen), like).layout.schema), schema
+        schema, before = _interned(_Packer(walk(seen, keys_are_data), like).layout.schema), schema
         if schema is before:
             return None
 
@@ -582,8 +570,9 @@ def _interned(schema: Schema) -> Schema:
 @dataclass(eq=False)
 class _Cells:
     """The values of one field of one table, of the elements of the lists of one place, or of the roots. `owners` are
-    the visits that hold them. `made` is their column when they are leaves; `lists` and `inner` are set for lists.
-    `holders`: where the place is that of a record "value", the cells whose values they are, and their positions."""
+    the visits that hold them, in the field `number`. `made` is their column when they are leaves; `lists` and `inner`
+    are set for lists. `holders`: where the place is that of a record "value", the cells whose values they are, and
+    their positions."""
 
     place: InferredPlace
     values: Sequence[Any]
@@ -592,6 +581,7 @@ class _Cells:
     depth: int = 0
     record: InferredRecord | None = None
     name: str = ""
+    number: int = 0
     made: LeafColumn | RaggedLeaf | None = None
     lists: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     inner: _Cells | None = None
@@ -613,8 +603,10 @@ class _Packer:
         self.list_values, self.list_targets = lists.fields[0].values, lists.fields[0].targets
         self.list_owner = np.full(len(self.list_visits), -1, np.int64)
         self.cells: list[_Cells] = []
-        self.tables, self.origins = [walked.visits], [np.arange(len(walked.visits))]
-        """Of each visit its table and where it comes in their order; records "value" are visits behind all others."""
+        self.tables = [walked.visits.copy()]
+        self.origins, self.within = [np.arange(len(walked.visits))], [np.full(len(walked.visits), -1)]
+        """Of each visit its table, and where it comes in their order: with the visit that holds it, and which of its
+        values it is. Records "value" are visits behind all others."""
         self.differences: list[ShapeDifference] = []
         try:
             if like is not None:
@@ -631,7 +623,7 @@ class _Packer:
 
     def see_all(self) -> None:
         """Cells for every field, list and root; their facts go to the inference."""
-        tables = [t for t in self.walked.tables if t.kind is not None]
+        tables = [t for t in self.walked.tables if t.kind not in (None, "table")]
         forms = sorted(tables, key=lambda t: (t.signature.count(None), t.names, tuple(s or "" for s in t.signature)))
         for table in forms:
             assert table.kind is not None
@@ -648,8 +640,8 @@ class _Packer:
             owners = np.flatnonzero(self.walked.visits == table.index)
             for k, name in enumerate(table.names):
                 held = table.fields[k]
-                self.see(_Cells(record.places[name], held.values, held.targets, owners, record=record, name=name))
-        for cells in self.cells:  # grows while it is read: lists in lists
+                self.see(_Cells(record.places[name], held.values, held.targets, owners, 0, record, name, k))
+        for cells in self.cells:  # grows while it is read: dicts in dicts, lists in lists
             if len(cells.lists):
                 self.see_items(cells)
         if self.differences:
@@ -716,8 +708,36 @@ class _Packer:
         if is_list.all():
             cells.lists = np.unique(self.list_number[cells.targets[held]])
             return
-        for table in np.unique(self.walked.visits[cells.targets[held]]).tolist():
+        self.see_records(cells, cells.targets[held], none)
+
+    def see_records(self, cells: _Cells, visits: Ints, none: bool) -> None:
+        """The classes of objects that some cells hold. Dicts and sets whose keys are data are of one class where they
+        are met first; what another place holds too makes the two classes one."""
+        tables, of = self.tables[0], self.walked.tables
+        for table in np.unique(tables[visits]).tolist():
+            if table < len(of) and of[table].kind == "table":
+                mine = np.unique(visits[tables[visits] == table])
+                table = self.see_table(cells, of[table], mine)
             self.inference.see_record(cells.place, self.records[table], none)
+
+    def see_table(self, cells: _Cells, table: ObjectTable, visits: Ints) -> int:
+        """A record for dicts or sets of one type, and cells for their keys and values."""
+        assert table.cls is not None
+        record = self.inference.table(table.cls, cells.place.where)
+        number = self.new_table(record)
+        self.tables[0][visits] = number
+        rows = np.searchsorted(np.flatnonzero(self.walked.visits == table.index), visits)
+        for name, held in zip(table.names, table.fields, strict=True):
+            assert held.targets is not None
+            values, lists = [held.values[k] for k in rows.tolist()], held.targets[rows]
+            self.see(_Cells(record.places[name], values, lists, visits, cells.depth, record, name))
+        return number
+
+    def new_table(self, record: InferredRecord) -> int:
+        """The number of a table that the walk has not made."""
+        number = len(self.walked.tables) + len(self.records)
+        self.records[number] = record
+        return number
 
     def sorts_of(self, cells: _Cells) -> dict[tuple[str, type | None], list[int]]:
         """The positions of the values of each sort; of None there are none."""
@@ -739,16 +759,15 @@ class _Packer:
         whole, cells.targets, cells.made = targets.copy(), targets, None
         for sort, places in sorts.items():
             if sort == OF_RECORDS:
-                for table in np.unique(self.walked.visits[whole[places]]).tolist():
-                    self.inference.see_record(cells.place, self.records[table], none)
+                self.see_records(cells, whole[places], none)
                 continue
             record = self.inference.value(*sort, cells.place.where)
             self.inference.see_record(cells.place, record, none)
-            first, table = sum(map(len, self.tables)), len(self.walked.tables) + len(self.tables)
+            first = sum(map(len, self.tables))
             visits = np.arange(first, first + len(places))
-            self.tables.append(np.full(len(places), table))
+            self.tables.append(np.full(len(places), self.new_table(record)))
             self.origins.append(cells.owners[places])
-            self.records[table] = record
+            self.within.append(np.full(len(places), cells.number) if cells.record else np.array(places))
             held = whole[places] if sort == OF_LISTS else None
             values = [cells.values[k] for k in places]
             inner = _Cells(record.itself.places[VALUE], values, held, visits, cells.depth, record, VALUE)
@@ -804,13 +823,14 @@ class _Packer:
         """Number the rows of every store, and fill its columns."""
         schema, visits = self.layout.schema, np.concatenate(self.tables)
         self.origin = np.concatenate(self.origins)
+        self.order = np.lexsort((np.concatenate(self.within), self.origin))
         self.rows = np.full(len(visits) + 1, -1, np.int64)  # of each visit; the last entry is for target -1
         self.starts: dict[str, Ints] = {}
         self.ragged_rows: dict[int, Ints] = {}
         homes = {t: self.layout.position(r) for t, r in self.records.items()}
         for store in schema.stores:
             held = np.array([t for t, (name, _) in homes.items() if name == store.name], np.int64)
-            self.number(store.name, np.flatnonzero(np.isin(visits, held)))
+            self.number(store.name, self.order[np.isin(visits[self.order], held)])
         sizes = {name: int(starts[-1]) for name, starts in self.starts.items()}
         self.arrays: dict[str, AnyArray] = {}
         for column in columns_of(schema):
@@ -834,8 +854,7 @@ class _Packer:
         return Columns(schema, len(self.walked.starts), self.arrays, self.starts, self.vocabularies.frozen())
 
     def number(self, name: str, held: Ints) -> None:
-        """Rows for these visits, in order; and where the rows of each example start."""
-        held = held[np.argsort(self.origin[held], kind="stable")]
+        """Rows for these visits, which are in order; and where the rows of each example start."""
         self.rows[held] = np.arange(len(held))
         self.starts[name] = self.example_starts(self.origin[held])
 
@@ -897,13 +916,13 @@ class _Packer:
         parts = [as_ragged(c.made, elem, len(c.values)) for c in mine]
         lengths = np.concatenate([np.zeros(0, np.int64), *(p.lengths for p in parts)])
         owners = np.concatenate([np.zeros(0, np.int64), *(c.owners for c in mine)])
-        order = np.argsort(owners, kind="stable")
+        order = np.argsort(np.argsort(self.order)[owners], kind="stable")
         order = order[lengths[order] >= 0]
         rows = np.full(len(lengths), -1, np.int64)
         rows[order] = np.arange(len(order))
         begins = offsets_of(np.maximum(lengths, 0))[:-1]
         offsets = offsets_of(lengths[order])
-        self.starts[name] = self.example_starts(owners[order])
+        self.starts[name] = self.example_starts(self.origin[owners[order]])
         self.starts[f"{name}.#values"] = offsets[self.starts[name]]
         self.arrays[f"{name}.#offsets"] = offsets.astype(np.int32)
         flat = np.concatenate([empty(elem, 0), *(p.flat for p in parts)])
@@ -932,7 +951,7 @@ class _Packer:
         sources, steps = self.edges(), []
         visit = int(cells.owners[index])
         if cells.record is not None:
-            steps.append(_step(cells.record, cells.name))
+            steps.append(_step(cells.record.kind, cells.name))
         elif cells.place is not self.inference.root:
             steps.append(f"[{index - int(np.searchsorted(cells.owners, visit))}]")
         while self.walked.visits[visit] >= 0:
@@ -960,7 +979,7 @@ class _Packer:
                     if table.kind is None:
                         step = f"[{i - int(self.list_offsets[self.list_number[owner]])}]"
                     else:
-                        step = _step(self.records[table.index], name)
+                        step = _step(table.kind, name)
                     found.setdefault(int(targets[i]), (owner, step))
         return found
 
@@ -969,10 +988,12 @@ def _holds_leaves(cells: _Cells) -> bool:
     return cells.made is not None and not (isinstance(cells.made, LeafColumn) and cells.made.type == UNKNOWN)
 
 
-def _step(record: InferredRecord, name: str) -> str:
-    if record.kind == "tuple":
+def _step(kind: RecordKind, name: str) -> str:
+    if kind == "tuple":
         return f"[{name}]"
-    return f"[{name!r}]" if record.kind == "dict" else f".{name}"
+    if kind == "table":
+        return f".{name}()"
+    return f"[{name!r}]" if kind == "dict" else f".{name}"
 
 
 def _mixed_values(cells: _Cells, a: int, b: int) -> Mixed:

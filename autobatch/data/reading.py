@@ -14,7 +14,7 @@ import ctypes
 import inspect
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, auto
 from functools import cached_property
@@ -57,7 +57,7 @@ from autobatch.data.leaves import (
     join,
     leaf_column,
 )
-from autobatch.data.schema import UNKNOWN, Schema
+from autobatch.data.schema import UNKNOWN, VALUE, Schema
 from autobatch.errors import BatchError
 from autobatch.ir.core import BOOL as BOOL_TYPE
 from autobatch.ir.core import FLOAT as FLOAT_TYPE
@@ -91,15 +91,17 @@ address = _by_layout if _is_known() else _by_numpy
 """The address of the first element of an array."""
 
 
-NONE, BOOL, INT, FLOAT, OTHER, OBJECT = range(6)
-"""The code of a value: what the 8 bytes beside it are."""
+NONE, BOOL, INT, FLOAT, STRING, MEMBER, ARRAY, OTHER, OBJECT = range(9)
+"""The code of a value: what the 8 bytes beside it are. Leaves from `STRING` on are objects that Python makes columns
+of."""
 
 CODED = (type(None), bool, int, float)
+_HANDED = {Category.STRING: STRING, Category.MEMBER: MEMBER, Category.ARRAY: ARRAY, Category.NUMBER: OTHER}
 
 
 class ObjectKind(IntEnum):
     """How an object is read; a type of leaves has its code in the place of a kind. `FIELDS`: attributes that all
-    instances have; `PLAIN`: those that this one has."""
+    instances have; `PLAIN`: those that this one has; `SET`: what lists of its elements are read for."""
 
     LIST = OBJECT
     TUPLE = auto()
@@ -107,6 +109,7 @@ class ObjectKind(IntEnum):
     FIELDS = auto()
     DICT = auto()
     PLAIN = auto()
+    SET = auto()
     REFUSED = auto()
 
 
@@ -123,11 +126,13 @@ class ReaderState(IntEnum):
     """The words of the state of the machine. `TYPES`, `SHAPES`, `SEEN`: hash tables, and how many places they have less
     one; `TABLES`: two words for each (fields, their first name). `SLOTS`, `HOMES`, `LISTS`: the places of the schema;
     `ROOT`: the slot of the examples. `COUNTS`: how many rows each counter has had; `STARTS`: those before each example.
-    `ABOUT`: the object, or the example, that it stops at."""
+    `KEYS`: are strings data where they are keys? `MADE`: the list of the lists that it makes. `ABOUT`: the object, or
+    the example, that it stops at."""
 
     TRUE = 0
     FLOAT_TYPE = auto()
     INT_TYPE = auto()
+    BOOL_TYPE = auto()
     STRING = auto()
     DICT_NAME = auto()
     TYPES = auto()
@@ -144,6 +149,7 @@ class ReaderState(IntEnum):
     LISTS = auto()
     ROOT = auto()
     COUNTERS = auto()
+    KEYS = auto()
     STACK_USED = auto()
     START = auto()
     VISITS_USED = auto()
@@ -152,6 +158,7 @@ class ReaderState(IntEnum):
     ABOUT = auto()
     ADDRESSES = auto()
     EXAMPLES = auto()
+    MADE = auto()
     COUNT = auto()
     ROOM = auto()
     LOG_ROOM = auto()
@@ -170,23 +177,38 @@ class ReaderState(IntEnum):
 
 class ColumnSlot(IntEnum):
     """The words of a slot: the place of a field of a table, of the examples, or of what lists hold. `ALLOWED`: a bit
-    for each code of its values; `STORE`: the counter of the store whose objects they are; `LIST`: where lists go.
-    `COLUMN` and `MASK` are written, as `WRITTEN` says."""
+    for each code of its values; `STORE`: the counter of the store whose objects they are; `LIST`: where lists go;
+    `HOMES`: the first of the homes that a store has for the `Sort`s of values, -1 where there are none. `COLUMN` and
+    `MASK` are written, as `WRITTEN` says."""
 
     ALLOWED = 0
     STORE = auto()
     LIST = auto()
+    HOMES = auto()
     WRITTEN = auto()
     COLUMN = auto()
     MASK = auto()
 
 
 class Home(IntEnum):
-    """The words of a table: the counter of its store, its position among the classes there, and their column."""
+    """The words of a class: the counter of its store, its position among the classes there, their column, and the slot
+    of its first field."""
 
     COUNTER = 0
     TAG = auto()
     TAGS = auto()
+    FIRST = auto()
+
+
+class Sort(IntEnum):
+    """What has another class in each store: lists beside what is none, and dicts and sets whose keys are data (these
+    are the numbers of their tables); leaves beside other sorts, by their code."""
+
+    LIST = 0
+    DICT = auto()
+    SET = auto()
+    FROZENSET = auto()
+    LEAF = auto()
 
 
 class ListHome(IntEnum):
@@ -232,7 +254,14 @@ class ObjectShape:
 
 
 DICT_NAME = "__dict__"
-LISTS = ObjectShape(None, list, ("items",))
+TABLES = (
+    ObjectShape(None, list, ("items",)),
+    ObjectShape("table", dict, ("keys", "values")),
+    ObjectShape("table", set, ("keys",)),
+    ObjectShape("table", frozenset, ("keys",)),
+)
+"""The first tables, those of `Sort`."""
+
 MOST_KNOWN = 512
 """Types, and shapes of tuples and dicts, that are remembered."""
 
@@ -244,7 +273,7 @@ class TypeRegistry:
 
     types: dict[type, tuple[int, int]] = field(default_factory=dict)
     shapes: tuple[tuple[int, type, int, tuple[tuple[Any, type, int], ...]], ...] = ()
-    tables: tuple[ObjectShape, ...] = (LISTS,)
+    tables: tuple[ObjectShape, ...] = TABLES
 
     def __post_init__(self) -> None:
         size = _power(4 * len(self.types) + 4)
@@ -267,6 +296,7 @@ class TypeRegistry:
             ReaderState.TRUE: id(True),
             ReaderState.FLOAT_TYPE: id(float),
             ReaderState.INT_TYPE: id(int),
+            ReaderState.BOOL_TYPE: id(bool),
             ReaderState.STRING: id(str),
             ReaderState.DICT_NAME: id(DICT_NAME),
             ReaderState.TYPES: address(self.type_table),
@@ -298,7 +328,7 @@ def leaf_code(cls: type) -> int | None:
     """The code of leaves of a class; None where its instances are objects."""
     if cls in CODED:
         return CODED.index(cls)
-    return None if category(cls) in (Category.OBJECT, Category.REFUSED) else OTHER
+    return _HANDED.get(category(cls))
 
 
 _READ = inspect.getattr_static(object, "__getattribute__")
@@ -350,7 +380,9 @@ class Lacking:
 PlacesOf = Callable[[TypeRegistry], Places]
 
 
-def read(examples: list[Any], reader: ObjectReader, learn: Learn, places_of: PlacesOf) -> Reading | Lacking | None:
+def read(
+    examples: list[Any], reader: ObjectReader, learn: Learn, places_of: PlacesOf, keys_are_data: bool
+) -> Reading | Lacking | None:
     """Visit all objects; `places_of`: what the schema has for those that are known. None where the machine cannot."""
     global _known
     cls, count = type(examples[0]), len(examples)
@@ -359,6 +391,7 @@ def read(examples: list[Any], reader: ObjectReader, learn: Learn, places_of: Pla
     learned = 0
     while learned <= MOST_LEARNED:
         run = Reading(examples, places_of(known), room, log)
+        run.state[ReaderState.KEYS] = keys_are_data
         status = reader.read(run.address)
         if not status:
             if len(_room) > MOST_KNOWN:
@@ -425,6 +458,7 @@ class Reading:
 
     def __init__(self, examples: list[Any], places: Places, room: int, log: int) -> None:
         self.examples, self.places = examples, places
+        self.made: list[list[Any]] = []
         self.memory = memory = _kept.take(room, log)
         count, counters = len(examples), places.counters
         counted = np.zeros(counters * (count + 2), np.int64)
@@ -432,7 +466,7 @@ class Reading:
         self.state = places.state.copy()
         self.address, at = address(self.state), address(counted)
         sizes = count, room, memory.log, _power(2 * room) - 1
-        words = id(examples), *sizes, at, at + self.counts.nbytes, *memory.addresses
+        words = id(examples), id(self.made), *sizes, at, at + self.counts.nbytes, *memory.addresses
         _OF_WALK.pack_into(self.state.data, 8 * ReaderState.EXAMPLES, *words)
 
     def word(self, k: ReaderState) -> int:
@@ -492,7 +526,11 @@ def _power(n: int) -> int:
     return 1 << max(int(n) - 1, 1).bit_length()
 
 
-NOTHING_KNOWN = TypeRegistry({cls: (code, 0) for code, cls in enumerate(CODED)} | {list: (int(ObjectKind.LIST), 0)})
+_OF_SORTS = {list: ObjectKind.LIST, dict: ObjectKind.DICT, set: ObjectKind.SET, frozenset: ObjectKind.SET}
+NOTHING_KNOWN = TypeRegistry(
+    {cls: (code, 0) for code, cls in enumerate(CODED)}
+    | {cls: (int(kind), sort) for sort, (cls, kind) in enumerate(_OF_SORTS.items())}
+)
 _known = NOTHING_KNOWN
 MOST_LEARNED = 100
 """Types and shapes that one batch may be the first to have: for each the walk begins anew."""
@@ -522,14 +560,15 @@ _NOWHERE, _NO_STORE = -1, -2
 
 
 def read_like(
-    examples: list[Any], schema: Schema, reader: ObjectReader, learn: Learn, inferred: bool
+    examples: list[Any], schema: Schema, reader: ObjectReader, learn: Learn, inferred: bool, keys_are_data: bool = False
 ) -> Columns | Lacking | None:
     """The columns of examples that have nothing that the schema lacks. `inferred`: from some of them; then they have
-    nothing that would change it either. None where the machine cannot tell."""
+    nothing that would change it either. `keys_are_data`: as `pack.walk` takes it. None where the machine cannot
+    tell."""
     held = _held_by(schema, inferred)
     if held is None:
         return None
-    run = read(examples, reader, learn, held.places)
+    run = read(examples, reader, learn, held.places, keys_are_data)
     return held.columns(run, reader) if isinstance(run, Reading) else run
 
 
@@ -548,15 +587,16 @@ def _held_by(schema: Schema, inferred: bool) -> _SchemaContents | None:
 
 
 def _held(schema: Schema, inferred: bool) -> _SchemaContents | None:
-    if schema.has_values:
-        return None
     inference = Inference()
     try:
         inference.see_schema(schema)
         layout = lay_out(inference)
     except (BatchError, InferenceConflict):
         return None
-    return _SchemaContents(schema, inference, layout, inferred) if layout.schema == schema else None
+    in_places = _in_places(inference, layout)
+    if in_places is None or layout.schema != schema:
+        return None
+    return _SchemaContents(schema, inference, layout, in_places, inferred)
 
 
 @dataclass(frozen=True)
@@ -570,8 +610,15 @@ class _Others:
 class _SchemaContents:
     """What a schema holds, and where."""
 
-    def __init__(self, schema: Schema, inference: Inference, layout: SchemaLayout, inferred: bool) -> None:
-        self.schema, self.inference, self.layout = schema, inference, layout
+    def __init__(
+        self,
+        schema: Schema,
+        inference: Inference,
+        layout: SchemaLayout,
+        in_places: Mapping[str, Mapping[int, InferredRecord]],
+        inferred: bool,
+    ) -> None:
+        self.schema, self.inference, self.layout, self.in_places = schema, inference, layout, in_places
         self.strict = _in_several_places(inference) if inferred else frozenset[int]()
         lists = [s.name for s in schema.lists if not s.from_array]
         spaces = [s.name for s in schema.stores] + [n for name in lists for n in (name, f"{name}.#values")]
@@ -595,38 +642,43 @@ class _SchemaContents:
         return found
 
     def _of_tables(self, known: TypeRegistry) -> Places:
-        slots, homes, lists = list[list[int]](), list[list[int]](), list[list[int]]()
-        for shape in known.tables:
-            record = self.record(shape)
+        slots, lists = list[list[int]](), list[list[int]]()
+        bases = {store: len(known.tables) + k * _OF_STORE for k, store in enumerate(self.in_places)}
+
+        def home(record: InferredRecord | None, shape: ObjectShape) -> list[int]:
             if record is None:
-                slots += [[0, _NO_STORE, _NOWHERE, ColumnWrite.NOT, 0, _NOWHERE]] * len(shape.names)
-                homes.append([_NOWHERE, 0, 0])
-                continue
+                return [_NOWHERE, 0, 0, _NOWHERE]
             store, position = self.layout.position(record)
-            homes.append([self.counters[store], position, self.numbers[f"{store}.#tag"]])
+            first = len(slots)
             for k, name in enumerate(shape.names):
                 place = record.places[name].find()
-                slots.append(self.slot(place, self.layout.field(record, name).column))
+                slots.append(self.slot(place, self.layout.field(record, name).column, bases))
                 if k in shape.arrays:
                     self.sorts.setdefault(id(place), set()).add(record.signature[k])
+            return [self.counters[store], position, self.numbers[f"{store}.#tag"], first]
+
+        homes = [home(self.record(shape), shape) for shape in known.tables]
+        for members in self.in_places.values():
+            homes += [home(members.get(sort), _shape_of(sort)) for sort in range(_OF_STORE)]
         for place in self.lists:
             name, items = self.layout.list_name(place), place.items
             assert items is not None
             counters = self.counters[name], self.counters[f"{name}.#values"]
             lists.append([*counters, len(slots), self.numbers[f"{name}.#offsets"]])
-            slots.append(self.slot(items, f"{name}.#values"))
-        slots.append(self.slot(self.inference.root, ROOT))
+            slots.append(self.slot(items, f"{name}.#values", bases))
+        slots.append(self.slot(self.inference.root, ROOT, bases))
         rows = _rows(slots, len(ColumnSlot)), _rows(homes, len(Home)), _rows(lists, len(ListHome))
         return Places(known, *rows, len(slots) - 1, len(self.counters))
 
-    def slot(self, place: InferredPlace, column: str) -> list[int]:
-        """The words of a slot."""
+    def slot(self, place: InferredPlace, column: str, bases: Mapping[str, int]) -> list[int]:
+        """The words of a slot; `bases`: the first of the homes of each store that has some."""
         place = place.find()
         mask = self.numbers.get(ROOT_MISSING if column == ROOT else f"{column}?", _NOWHERE)
-        store, items, written, codes = _NO_STORE, _NOWHERE, ColumnWrite.NOT, set[int]()
+        store, items, homes, written, codes = _NO_STORE, _NOWHERE, _NOWHERE, ColumnWrite.NOT, set[int]()
         if place.kind == "record":
             assert place.record is not None
-            store, written, codes = self.counters[self.layout.position(place.record)[0]], ColumnWrite.ROW, {OBJECT}
+            name = self.layout.position(place.record)[0]
+            store, homes, written, codes = self.counters[name], bases.get(name, _NOWHERE), ColumnWrite.ROW, {OBJECT}
         elif place.kind == "list":
             items, written, codes = self.lists.index(place), ColumnWrite.ROW, {OBJECT}
         elif place.kind == "leaf" and place.leaf in _WRITTEN:
@@ -635,24 +687,19 @@ class _SchemaContents:
             if id(place) in self.strict:
                 codes = {c for c in codes if _NUMBERS[c] == place.leaf}
         elif place.kind != "unknown":
-            written, codes = ColumnWrite.OBJECT, {OTHER}
+            written, codes = ColumnWrite.OBJECT, {STRING, MEMBER, ARRAY, OTHER}
         codes |= {NONE} if place.none else set()
-        return [sum(1 << c for c in codes), store, items, written, self.numbers[column], mask]
+        return [sum(1 << c for c in codes), store, items, homes, written, self.numbers[column], mask]
 
     def record(self, shape: ObjectShape) -> InferredRecord | None:
         """The record of the objects of a table, where the schema has one that they do not change."""
-        names, signature = set(shape.names), shape.signature
+        if shape.kind in (None, "table"):
+            return None
         found = [r for r in self.inference.records if r.kind == shape.kind and r.cls is shape.cls]
-        found = [r for r in found if r.places.keys() == names]
-        if shape.cls is None:
-            found = [
-                r
-                for r in found
-                if all(a in (b, None) or b is None for a, b in zip(signature, r.signature, strict=True))
-            ]
+        found = [r for r in found if r.places.keys() == set(shape.names) and _may_be(shape, r)]
         if len(found) != 1 or (shape.order is not None and found[0].keys not in ((), shape.order)):
             return None
-        says = zip(signature, found[0].signature, strict=True) if shape.cls is None else ()
+        says = zip(shape.signature, found[0].signature, strict=True) if shape.cls is None else ()
         changes = any(b is None and (a is not None or k in shape.arrays) for k, (a, b) in enumerate(says))
         return None if changes else found[0]
 
@@ -739,6 +786,45 @@ class _SchemaContents:
             return False
         one = Array(made.type.dtype, made.type.shape[1:])
         return made.type.shape != () and one == place.leaf
+
+
+_SORTS: dict[type | None, int] = {list: Sort.LIST, dict: Sort.DICT, set: Sort.SET, frozenset: Sort.FROZENSET}
+_OF_VALUES = ObjectShape("value", None, (VALUE,))
+_OF_STORE: int = Sort.LEAF + OBJECT
+"""Homes for `Sort`s."""
+
+
+def _shape_of(sort: int) -> ObjectShape:
+    return TABLES[sort] if Sort.LIST < sort < Sort.LEAF else _OF_VALUES
+
+
+def _in_places(inference: Inference, layout: SchemaLayout) -> dict[str, dict[int, InferredRecord]] | None:
+    """The classes that stores have for `Sort`s; None where two are of one sort, or one of none."""
+    found: dict[str, dict[int, InferredRecord]] = {}
+    for record in inference.records:
+        if record.kind in ("table", "value"):
+            members = found.setdefault(layout.position(record)[0], {})
+            code = MEMBER if record.cls is None else leaf_code(record.cls)
+            sort = _SORTS.get(record.cls) if code is None else Sort.LEAF + code
+            if sort is None or sort in members:
+                return None
+            members[sort] = record
+    return found
+
+
+def _may_be(shape: ObjectShape, record: InferredRecord) -> bool:
+    """Are objects of this shape of a record, as far as the sorts of what they hold say?"""
+    if shape.cls is not None:
+        return True
+    of_arrays = all((b := record.signature[k]) is None or "/" in b for k in shape.arrays)
+    pairs = zip(shape.names, shape.signature, record.signature, strict=True)
+    return of_arrays and all(a in (b, None) or b is None or _has_sorts(record.places[n]) for n, a, b in pairs)
+
+
+def _has_sorts(place: InferredPlace) -> bool:
+    """Are values of several sorts held at a place?"""
+    record = place.find().record
+    return record is not None and any(kind == "value" for kind, *_ in record.find().members)
 
 
 def _places(inference: Inference) -> Iterator[InferredPlace]:

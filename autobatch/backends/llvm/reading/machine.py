@@ -26,6 +26,7 @@ from autobatch.data.reading import (
     OBJECT,
     OTHER,
     PRIME,
+    STRING,
     UNKNOWN_SHAPE,
     UNKNOWN_TYPE,
     ColumnSlot,
@@ -35,6 +36,7 @@ from autobatch.data.reading import (
     ObjectKind,
     ObjectReader,
     ReaderState,
+    Sort,
 )
 
 # ---- functions
@@ -55,6 +57,10 @@ CALLED = {
     "PyObject_GetAttr": "ptr (ptr, ptr)",
     "PyDict_Size": "i64 (ptr)",
     "PyDict_Next": "i32 (ptr, ptr, ptr, ptr)",
+    "PyDict_Keys": "ptr (ptr)",
+    "PyDict_Values": "ptr (ptr)",
+    "PySequence_List": "ptr (ptr)",
+    "PyList_Append": "i32 (ptr, ptr)",
     "PyObject_Hash": "i64 (ptr)",
     "PyUnicode_Compare": "i32 (ptr, ptr)",
     "PyErr_Clear": "void ()",
@@ -144,6 +150,11 @@ class _FunctionWriter:
 
     def is_(self, a: str, b: str | int) -> str:
         return self.f.let(f"icmp eq i64 {a}, {b}")
+
+    def is_handed(self, code: str) -> str:
+        """Is a leaf an object that Python makes a column of?"""
+        f = self.f
+        return f.let(f"and i1 {f.let(f'icmp uge i64 {code}, {STRING}')}, {f.let(f'icmp ule i64 {code}, {OTHER}')}")
 
     def number(self, pointer: str) -> str:
         return self.f.let(f"ptrtoint ptr {pointer} to i64")
@@ -310,6 +321,30 @@ def _shape(kind: ObjectKind, layout: ObjectLayout) -> str:
     return str(f)
 
 
+def _is_table(layout: ObjectLayout) -> str:
+    """Are the keys of a dict data? Where strings may be, also if all its values are of one sort."""
+    w = _FunctionWriter("internal i64 @is_table(ptr noalias %state, ptr %x)", layout)
+    f, begin, key, value, first = w.f, *(w.f.slot(0) for _ in range(4))
+    size = w.call("PyDict_Size", "ptr %x")
+    w.stop(w.is_(size, 0), 1)
+    of_one_sort = f.slot(w.field(ReaderState.KEYS))
+    with f.loop(0, size, 1) as k:
+        more = w.call("PyDict_Next", "ptr %x", f"ptr {begin}", f"ptr {key}", f"ptr {value}")
+        w.stop(f.let(f"icmp eq i32 {more}, 0"), 0)
+        w.stop(f.let(f"icmp ne ptr {w.type_of(f.let(f'load ptr, ptr {key}'))}, {w.pointer(ReaderState.STRING)}"), 1)
+        of = w.type_of(f.let(f"load ptr, ptr {value}"))
+        is_number = "false"
+        for type in (ReaderState.FLOAT_TYPE, ReaderState.INT_TYPE, ReaderState.BOOL_TYPE):
+            is_number = f.let(f"or i1 {is_number}, {f.let(f'icmp eq ptr {of}, {w.pointer(type)}')}")
+        sort = f.let(f"select i1 {is_number}, i64 {w.field(ReaderState.FLOAT_TYPE)}, i64 {w.number(of)}")
+        with f.when(w.is_(k, 0)):
+            f.set(first, sort)
+        same = f.let(f"zext i1 {w.is_(f.get(first), sort)} to i64")
+        f.set(of_one_sort, f.let(f"and i64 {f.get(of_one_sort)}, {same}"))
+    f.do(f"ret i64 {f.get(of_one_sort)}")
+    return str(f)
+
+
 def _visit(layout: ObjectLayout) -> str:
     """Visit one object: `%at` is where the log has it."""
     w = _FunctionWriter("internal i64 @visit(ptr noalias %state, ptr %x, i64 %at)", layout)
@@ -345,9 +380,15 @@ def _visit(layout: ObjectLayout) -> str:
                 f.do(f"br label %{found}")
                 f.block(f.name("dead"), falls=False)
     w.put_word(payload, "%at", number)
-    size, shape, held = f.slot(0), f.slot(0), f.slot(0)
+    size, shape, held, is_table = f.slot(0), f.slot(0), f.slot(0), f.slot(0)
     f.set(held, w.number("%x"))
     tables = w.pointer(ReaderState.TABLES)
+
+    def of_dict() -> None:
+        with f.when(f.let(f"icmp ne i64 {f.get(table)}, 0")):  # no defaultdict
+            f.set(is_table, f.let("call i64 @is_table(ptr noalias %state, ptr %x)"))
+        one = w.is_(f.get(is_table), 1)
+        f.set(size, f.let(f"select i1 {one}, i64 2, i64 {w.call('PyDict_Size', 'ptr %x')}"))
 
     def with_dict() -> None:
         attributes = own("PyObject_GetAttr", f"ptr {w.pointer(ReaderState.DICT_NAME)}")
@@ -369,14 +410,15 @@ def _visit(layout: ObjectLayout) -> str:
         kind,
         {
             (ObjectKind.LIST, ObjectKind.TUPLE, ObjectKind.ITEMS): lambda: f.set(size, w.size_of("%x")),
-            (ObjectKind.DICT,): lambda: f.set(size, w.call("PyDict_Size", "ptr %x")),
+            (ObjectKind.DICT,): of_dict,
+            (ObjectKind.SET,): lambda: f.set(size, "1"),
             (ObjectKind.PLAIN,): with_dict,
             (ObjectKind.FIELDS,): lambda: f.set(size, w.word(tables, f.mul(f.get(table), 2))),
         },
     )
     parts = f.let(f"inttoptr i64 {f.get(held)} to ptr")
     for each in SHAPED:
-        with f.when(w.is_(kind, each)):
+        with f.when(f.let(f"and i1 {w.is_(kind, each)}, {w.is_(f.get(is_table), 0)}")):
             arguments = f"ptr %state, ptr %x, ptr {parts}, i64 {f.get(size)}"
             f.set(shape, f.let(f"call i64 @shape_{each.name.lower()}({arguments})"))
             w.stop(w.is_(f.get(shape), -1), UNKNOWN_SHAPE, "%x")
@@ -394,6 +436,21 @@ def _visit(layout: ObjectLayout) -> str:
                 note(w.item("%x", is_list, k), k)
 
         return read
+
+    def made(function: str, k: str) -> None:
+        """A list that the object makes is one of its values."""
+        x = w.call(function, "ptr %x")
+        w.stop(f.let(f"icmp eq ptr {x}, null"), DECLINED)
+        w.call("PyList_Append", f"ptr {w.pointer(ReaderState.MADE)}", f"ptr {x}")
+        w.do("Py_DecRef", f"ptr {x}")
+        note(x, k)
+
+    def of_keys() -> None:
+        with f.when(w.is_(f.get(is_table), 1)) as otherwise:
+            made("PyDict_Keys", "0")
+            made("PyDict_Values", "1")
+            otherwise()
+            values()
 
     def values() -> None:
         begin, key, value, words = f.slot(0), f.slot(0), f.slot(0), w.pointer(ReaderState.WORDS)
@@ -414,7 +471,9 @@ def _visit(layout: ObjectLayout) -> str:
         {
             (ObjectKind.LIST,): items(True),
             (ObjectKind.TUPLE, ObjectKind.ITEMS): items(False),
-            (ObjectKind.DICT, ObjectKind.PLAIN): values,
+            (ObjectKind.DICT,): of_keys,
+            (ObjectKind.SET,): lambda: made("PySequence_List", "0"),
+            (ObjectKind.PLAIN,): values,
             (ObjectKind.FIELDS,): attributes,
         },
     )
@@ -489,7 +548,7 @@ def _read(layout: ObjectLayout) -> str:
     codes = w.pointer(ReaderState.CODES)
     with f.loop(0, w.field(ReaderState.LOG_USED), 1) as k:  # from here on they are held by us
         code = f.load("i8", f.at(codes, k), align=1)
-        with f.when(w.is_(f.let(f"zext i8 {code} to i64"), OTHER)):
+        with f.when(w.is_handed(f.let(f"zext i8 {code} to i64"))):
             w.do("Py_IncRef", f"ptr {w.address(payload, k)}")
     return w.text()
 
@@ -507,8 +566,29 @@ class _LogReader(_FunctionWriter):
     def slot(self, number: str, k: ColumnSlot) -> str:
         return self.entry(ReaderState.SLOTS, len(ColumnSlot), number, k)
 
-    def home(self, table: str, k: Home) -> str:
-        return self.entry(ReaderState.HOMES, len(Home), table, k)
+    def home(self, number: str, k: Home) -> str:
+        return self.entry(ReaderState.HOMES, len(Home), number, k)
+
+    def home_beside(self, slot: str, at: str) -> str:
+        """The home of a value that is no record and stands where records are; -1 where it is none."""
+        f, found = self.f, self.f.slot(-1)
+        homes = self.slot(slot, ColumnSlot.HOMES)
+        with f.when(f.let(f"icmp sge i64 {homes}, 0")):
+            code, sort = self.code(at), f.slot(-1)
+            with f.when(self.is_(code, OBJECT)) as otherwise:
+                with f.when(self.is_(self.table(at), Sort.LIST)):
+                    f.set(sort, Sort.LIST)
+                otherwise()
+                f.set(sort, f.add(code, Sort.LEAF))
+            with f.when(f.let(f"icmp sge i64 {f.get(sort)}, 0")):
+                home = f.add(homes, f.get(sort))
+                with f.when(f.let(f"icmp sge i64 {self.home(home, Home.COUNTER)}, 0")):
+                    f.set(found, home)
+        return f.get(found)
+
+    def table(self, at: str) -> str:
+        """The table of an object of the log."""
+        return self.word(self.pointer(ReaderState.VISITS), self.word(self.pointer(ReaderState.PAYLOAD), at))
 
     def list(self, number: str, k: ListHome) -> str:
         return self.entry(ReaderState.LISTS, len(ListHome), number, k)
@@ -531,7 +611,7 @@ class _LogReader(_FunctionWriter):
         value: Callable[[str, str, str], None],
     ) -> None:
         """All visits, in order: of each example `example(number)`; of a list `a_list(visit, its place, size)`, of any
-        other object `record(visit, table)`, which give the first slot and row of its values; then each
+        other object `record(visit, its home)`, which give the first slot and row of its values; then each
         `value(slot, row, where the log has it)`."""
         f = self.f
         at, begun = f.slot(self.field(ReaderState.COUNT)), f.slot(0)
@@ -547,13 +627,14 @@ class _LogReader(_FunctionWriter):
                 f.set(begun, f.add(k, 1))
                 otherwise()
                 first, row, step = f.slot(0), f.slot(0), f.slot(0)
+                place = self.word(self.pointer(ReaderState.PLACES), visit)
                 with f.when(self.is_(table, 0)) as or_else:
-                    one = a_list(visit, self.word(self.pointer(ReaderState.PLACES), visit), n)
+                    one = a_list(visit, place, n)
                     f.set(step, 0)
                     f.set(first, one[0])
                     f.set(row, one[1])
                     or_else()
-                    one = record(visit, table)
+                    one = record(visit, place)
                     f.set(step, 1)
                     f.set(first, one[0])
                     f.set(row, one[1])
@@ -563,29 +644,30 @@ class _LogReader(_FunctionWriter):
                     value(f.add(start, f.mul(k, slots)), f.add(index, f.mul(k, rows)), f.add(here, k))
                 f.set(at, f.add(here, n))
 
-    def first_slot(self, table: str) -> str:
-        """The slot of the first field of a table."""
-        return self.word(self.pointer(ReaderState.TABLES), self.f.add(self.f.mul(table, 2), 1))
-
 
 def _place(layout: ObjectLayout) -> str:
-    """Is there a place for a value where it stands? A list is in one place."""
+    """Is there a place for a value where it stands? A list is in one place, and so is a dict whose keys are data."""
     w = _LogReader("internal i64 @place(ptr noalias %state, i64 %slot, i64 %at)", layout)
     f, code = w.f, w.code("%at")
     with f.when(w.is_(code, OBJECT)):
-        target = w.word(w.pointer(ReaderState.PAYLOAD), "%at")
-        table = w.word(w.pointer(ReaderState.VISITS), target)
-        with f.when(w.is_(table, 0)) as otherwise:
-            mine, places = w.slot("%slot", ColumnSlot.LIST), w.pointer(ReaderState.PLACES)
-            held = w.word(places, target)
-            with f.when(w.is_(held, -1)) as known:
-                w.put_word(places, target, mine)
-                known()
-                w.stop(f.let(f"icmp ne i64 {held}, {mine}"), LACKING)
-            w.stop(w.is_(mine, -1), LACKING)
+        target, places = w.word(w.pointer(ReaderState.PAYLOAD), "%at"), w.pointer(ReaderState.PLACES)
+        table, mine = w.table("%at"), f.slot(-1)
+        with f.when(w.is_(table, Sort.LIST)) as otherwise:
+            f.set(mine, w.slot("%slot", ColumnSlot.LIST))
             otherwise()
+            f.set(mine, table)
+            with f.when(f.let(f"icmp slt i64 {table}, {Sort.LEAF}")):
+                homes = w.slot("%slot", ColumnSlot.HOMES)
+                w.stop(w.is_(homes, -1), LACKING)
+                f.set(mine, f.add(homes, table))
             store = w.slot("%slot", ColumnSlot.STORE)
-            w.stop(f.let(f"icmp ne i64 {w.home(table, Home.COUNTER)}, {store}"), LACKING)
+            w.stop(f.let(f"icmp ne i64 {w.home(f.get(mine), Home.COUNTER)}, {store}"), LACKING)
+        held = w.word(places, target)
+        w.stop(w.is_(f.get(mine), -1), LACKING)
+        with f.when(w.is_(held, -1)) as known:
+            w.put_word(places, target, f.get(mine))
+            known()
+            w.stop(f.let(f"icmp ne i64 {held}, {f.get(mine)}"), LACKING)
     allowed = f.let(f"lshr i64 {w.slot('%slot', ColumnSlot.ALLOWED)}, {code}")
     w.stop(w.is_(f.let(f"and i64 {allowed}, 1"), 0), LACKING)
     return w.text()
@@ -610,14 +692,16 @@ def _number(layout: ObjectLayout) -> str:
         w.put_word(rows, visit, w.counted(w.list(place, ListHome.COUNTER), 1))
         return w.list(place, ListHome.SLOT), w.counted(w.list(place, ListHome.VALUES), n)
 
-    def record(visit: str, table: str) -> tuple[str, str]:
-        counter = w.home(table, Home.COUNTER)
-        w.stop(w.is_(counter, -1), LACKING)
-        w.put_word(rows, visit, w.counted(counter, 1))
-        return w.first_slot(table), "0"
+    def record(visit: str, home: str) -> tuple[str, str]:
+        w.put_word(rows, visit, w.counted(w.home(home, Home.COUNTER), 1))
+        return w.home(home, Home.FIRST), "0"
 
     def value(slot: str, row: str, at: str) -> None:
-        w.check(f.let(f"call i64 @place(ptr noalias %state, i64 {slot}, i64 {at})"))
+        home, inner = w.home_beside(slot, at), f.slot(slot)
+        with f.when(f.let(f"icmp sge i64 {home}, 0")):
+            w.counted(w.home(home, Home.COUNTER), 1)
+            f.set(inner, w.home(home, Home.FIRST))
+        w.check(f.let(f"call i64 @place(ptr noalias %state, i64 {f.get(inner)}, i64 {at})"))
 
     w.visits(begin, a_list, record, value)
     begin(w.field(ReaderState.COUNT))
@@ -651,7 +735,7 @@ def _put(layout: ObjectLayout) -> str:
         f.do(f"store i32 {f.let(f'trunc i64 {f.get(found)} to i32')}, ptr {f.at(w.column(column), f.mul('%row', 4))}")
 
     def other() -> None:
-        with f.when(w.is_(code, OTHER)):
+        with f.when(w.is_handed(code)):
             w.put_word(w.column(column), "%row", bits)
 
     cases: Mapping[tuple[int, ...], Callable[[], None]] = {
@@ -680,13 +764,20 @@ def _fill(layout: ObjectLayout) -> str:
         put32(w.list(place, ListHome.OFFSETS), w.word(rows, visit), begin)
         return w.list(place, ListHome.SLOT), begin
 
-    def record(visit: str, table: str) -> tuple[str, str]:
-        row = w.word(rows, visit)
-        put32(w.home(table, Home.TAGS), row, w.home(table, Home.TAG))
-        return w.first_slot(table), row
+    def record(visit: str, home: str) -> tuple[str, str]:
+        row = w.counted(w.home(home, Home.COUNTER), 1)
+        put32(w.home(home, Home.TAGS), row, w.home(home, Home.TAG))
+        return w.home(home, Home.FIRST), row
 
     def value(slot: str, row: str, at: str) -> None:
-        f.do(f"call void @put(ptr noalias %state, i64 {slot}, i64 {row}, i64 {at})")
+        home, to, its = w.home_beside(slot, at), f.slot(slot), f.slot(row)
+        with f.when(f.let(f"icmp sge i64 {home}, 0")):
+            new = w.counted(w.home(home, Home.COUNTER), 1)
+            put32(w.home(home, Home.TAGS), new, w.home(home, Home.TAG))
+            put32(w.slot(slot, ColumnSlot.COLUMN), row, new)
+            f.set(to, w.home(home, Home.FIRST))
+            f.set(its, new)
+        f.do(f"call void @put(ptr noalias %state, i64 {f.get(to)}, i64 {f.get(its)}, i64 {at})")
 
     w.visits(lambda k: None, a_list, record, value)
     return w.text()
@@ -705,7 +796,7 @@ def module(layout: ObjectLayout) -> str:
         declared.append(f"declare {result} @{name}{arguments}")
     declared.append("declare i64 @llvm.umin.i64(i64, i64)")
     shapes = [write(kind, layout) for kind in SHAPED for write in (_same, _shape)]
-    written = [f(layout) for f in (_kind, _note, _push, _visit, _place, _number, _read, _put, _fill)]
+    written = [f(layout) for f in (_kind, _note, _push, _is_table, _visit, _place, _number, _read, _put, _fill)]
     return "\n".join([*declared, "", *shapes, *written])
 
 
