@@ -47,7 +47,7 @@ from autobatch.data.infer import disagreements, schema_of_annotation
 from autobatch.data.ragged import ShapesDiffer, ragged_names
 from autobatch.data.schema import Schema
 from autobatch.errors import BatchError, Error, PlanError, SourceError, UnsupportedError, entry, nearest, show
-from autobatch.frontend.lowering.state import SeenInMemory, UnseenInTraces
+from autobatch.frontend.lowering.state import DictsDiffer, SeenInMemory, UnseenInTraces
 from autobatch.options import BACKENDS, Options, current, enable_compilation_cache, options
 from autobatch.tools.explain import Explanation, GroupedExplanation, backend_of, explain_parts, explain_refusal
 
@@ -389,7 +389,8 @@ class Batched(Generic[P, R]):
             except UnseenInTraces as error:
                 raise UnsupportedError(error.message, error.span, error.cure) from None
             except (SourceError, BatchError) as error:
-                if not chosen.trace or isinstance(error, ShapesDiffer):
+                differ = isinstance(error, DictsDiffer) and self._known.may_read_keys(bound.slots)
+                if differ or isinstance(error, ShapesDiffer) or not chosen.trace:
                     raise
                 refused = error
         settings = replace(self.settings, in_axes=(None, 0), static=frozenset())

@@ -244,20 +244,18 @@ class ByShape:
         except (ShapesDiffer, NeedsWhole, RaggedRefused) as why:
             return why
         except DictsDiffer as error:
-            if self.known.keys_are_data or any(s.kind == "batch" for s in bound.slots):
+            if not self.known.may_read_keys(bound.slots):
                 raise
-            return self.with_keys_as_data(bound, error)
+            return self.with_keys_as_data(bound)
 
-    def with_keys_as_data(
-        self, bound: BoundArguments, refused: DictsDiffer
-    ) -> tuple[Any] | ShapesDiffer | NeedsWhole | RaggedRefused:
-        """The same where the keys of dicts of strings are data, from here on; the first error where that is none."""
+    def with_keys_as_data(self, bound: BoundArguments) -> tuple[Any] | ShapesDiffer | NeedsWhole | RaggedRefused:
+        """The same where the keys of dicts of strings are data, from here on; as before where that does not compile."""
         self.known.keys_are_data = True
         try:
             return self.attempt(bound)
         except (SourceError, BatchError):
             self.known.keys_are_data = False
-            raise refused from None
+            return self.attempt(bound)
 
     def whole(self, bound: BoundArguments, refused: RaggedRefused) -> Any:
         """The result where some ragged columns are arrays as a whole: one of them, or all."""

@@ -230,8 +230,8 @@ class KnownTypes:
     """Why the arrays of a ragged column (of so many components) have to be arrays of one shape."""
     lock: threading.RLock = field(default_factory=threading.RLock)
 
-    keys_are_data: bool = False
-    """Did the function need that of dicts of strings, as they had different keys?"""
+    keys_are_data: bool | None = None
+    """Did the function need that of dicts of strings, as they had different keys? None: it was not tried."""
 
     apart: dict[tuple[int, Schema, Schema], None] = field(default_factory=dict)
     """Types that join, but with which the function does not compile: of the examples, and joined."""
@@ -240,7 +240,11 @@ class KnownTypes:
         """Pack examples into columns; where there are none, their types are those that were seen before."""
         if not examples:
             return pack_like(examples, seen, declared, function)
-        return pack_fresh(examples, declared, self.keys_are_data)
+        return pack_fresh(examples, declared, bool(self.keys_are_data))
+
+    def may_read_keys(self, slots: Sequence[ArgumentSlot]) -> bool:
+        """May dicts of strings be packed again, with keys that are data?"""
+        return self.keys_are_data is None and all(s.kind != "batch" for s in slots)
 
     def has_seen(self, schema: Schema, width: int) -> bool:
         """Did the function compile for examples of these very types?"""
