@@ -489,8 +489,10 @@ def write_back(function: str, changed: Changed, given: Mapping[str, Any]) -> Non
             f"{function} changes a list that is given twice, which plain Python would change again: give each example "
             "a list of its own"
         )
+    dtype = jax.dtypes.canonicalize_dtype(np.float64)
     for row in rows:
-        known = {_rounded(x): x for old, _ in row for x in _numbers_in(old)}
+        numbers = [x for old, _ in row for x in _numbers_in(old)]
+        known = dict(zip(np.asarray(numbers, dtype).tolist(), numbers, strict=True))
         for old, new in row:
             old[:] = [_as_before(x, known) for x in new]
 
@@ -501,10 +503,6 @@ def _numbers_in(values: Any) -> Iterator[float]:
             yield from _numbers_in(x)
         elif type(x) is float:
             yield x
-
-
-def _rounded(x: float) -> float:
-    return float(np.asarray(x, jax.dtypes.canonicalize_dtype(np.float64)))
 
 
 def _as_before(value: Any, known: Mapping[float, float]) -> Any:
