@@ -67,6 +67,16 @@ def _elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda op, *xs: function(*same_rank(same_width(xs)))
 
 
+def _compared(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Floats are compared as the device does: what memory holds has lost the digits that columns have here."""
+    return lambda op, *xs: function(*map(on_device, same_rank(same_width(xs))))
+
+
+def on_device(x: Rows) -> Rows:
+    """Floats in the width that the device has for them."""
+    return x.astype(np.float32) if x.dtype == np.float64 and not _x64() else x
+
+
 def is_integer(*xs: Rows) -> bool:
     return all(x.dtype.kind in "iu" for x in xs)
 
@@ -208,12 +218,12 @@ HOST: dict[str, Callable[..., Any]] = {
     "nextafter": _elementwise(np.nextafter),
     "atan2": _elementwise(np.arctan2),
     # comparison and logic
-    "eq": _elementwise(np.equal),
-    "ne": _elementwise(np.not_equal),
-    "lt": _elementwise(np.less),
-    "le": _elementwise(np.less_equal),
-    "gt": _elementwise(np.greater),
-    "ge": _elementwise(np.greater_equal),
+    "eq": _compared(np.equal),
+    "ne": _compared(np.not_equal),
+    "lt": _compared(np.less),
+    "le": _compared(np.less_equal),
+    "gt": _compared(np.greater),
+    "ge": _compared(np.greater_equal),
     "and": _elementwise(np.bitwise_and),
     "or": _elementwise(np.bitwise_or),
     "xor": _elementwise(np.bitwise_xor),
