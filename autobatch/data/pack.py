@@ -163,7 +163,7 @@ class ObjectWalk:
 
 def walk(examples: Sequence[Any], keys_are_data: bool = False) -> ObjectWalk:
     """Visit every object of the examples. Raises BatchError for what cannot be packed. `keys_are_data`: also those of
-    dicts of strings, where all values are of one sort."""
+    dicts of strings."""
     with _collector_paused():
         return Walker(examples, keys_are_data).whole()
 
@@ -380,7 +380,7 @@ class Walker:
             return type(x) in (set, frozenset)
         if not all(type(k) is str for k in x):
             return True
-        return not x or (self.keys_are_data and len(set(map(self.sort, x.values()))) < 2)
+        return not x or self.keys_are_data
 
     def plain_table(self, x: Any) -> tuple[ObjectTable, _Values]:
         """An instance of a class whose attributes may differ by instance."""

@@ -132,7 +132,6 @@ class ReaderState(IntEnum):
     TRUE = 0
     FLOAT_TYPE = auto()
     INT_TYPE = auto()
-    BOOL_TYPE = auto()
     STRING = auto()
     DICT_NAME = auto()
     TYPES = auto()
@@ -296,7 +295,6 @@ class TypeRegistry:
             ReaderState.TRUE: id(True),
             ReaderState.FLOAT_TYPE: id(float),
             ReaderState.INT_TYPE: id(int),
-            ReaderState.BOOL_TYPE: id(bool),
             ReaderState.STRING: id(str),
             ReaderState.DICT_NAME: id(DICT_NAME),
             ReaderState.TYPES: address(self.type_table),

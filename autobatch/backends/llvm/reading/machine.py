@@ -322,26 +322,16 @@ def _shape(kind: ObjectKind, layout: ObjectLayout) -> str:
 
 
 def _is_table(layout: ObjectLayout) -> str:
-    """Are the keys of a dict data? Where strings may be, also if all its values are of one sort."""
+    """Are the keys of a dict data?"""
     w = _FunctionWriter("internal i64 @is_table(ptr noalias %state, ptr %x)", layout)
-    f, begin, key, value, first = w.f, *(w.f.slot(0) for _ in range(4))
+    f, begin, key, value = w.f, *(w.f.slot(0) for _ in range(3))
     size = w.call("PyDict_Size", "ptr %x")
     w.stop(w.is_(size, 0), 1)
-    of_one_sort = f.slot(w.field(ReaderState.KEYS))
-    with f.loop(0, size, 1) as k:
+    with f.loop(0, size, 1):
         more = w.call("PyDict_Next", "ptr %x", f"ptr {begin}", f"ptr {key}", f"ptr {value}")
         w.stop(f.let(f"icmp eq i32 {more}, 0"), 0)
         w.stop(f.let(f"icmp ne ptr {w.type_of(f.let(f'load ptr, ptr {key}'))}, {w.pointer(ReaderState.STRING)}"), 1)
-        of = w.type_of(f.let(f"load ptr, ptr {value}"))
-        is_number = "false"
-        for type in (ReaderState.FLOAT_TYPE, ReaderState.INT_TYPE, ReaderState.BOOL_TYPE):
-            is_number = f.let(f"or i1 {is_number}, {f.let(f'icmp eq ptr {of}, {w.pointer(type)}')}")
-        sort = f.let(f"select i1 {is_number}, i64 {w.field(ReaderState.FLOAT_TYPE)}, i64 {w.number(of)}")
-        with f.when(w.is_(k, 0)):
-            f.set(first, sort)
-        same = f.let(f"zext i1 {w.is_(f.get(first), sort)} to i64")
-        f.set(of_one_sort, f.let(f"and i64 {f.get(of_one_sort)}, {same}"))
-    f.do(f"ret i64 {f.get(of_one_sort)}")
+    f.do(f"ret i64 {w.field(ReaderState.KEYS)}")
     return str(f)
 
 
