@@ -390,14 +390,32 @@ class Batched(Generic[P, R]):
                 raise UnsupportedError(error.message, error.span, error.cure) from None
             except (SourceError, BatchError) as error:
                 differ = isinstance(error, DictsDiffer) and self._known.may_read_keys(bound.slots)
-                if differ or isinstance(error, ShapesDiffer) or not chosen.trace:
+                if differ or isinstance(error, ShapesDiffer):
                     raise
+                if not chosen.trace:
+                    return self._of_own(bound, chosen, runs, moving, derives, error)
                 refused = error
         settings = replace(self.settings, in_axes=(None, 0), static=frozenset())
         over, examples = functools.partial(Batched, settings=settings), functools.partial(self._examples, bound)
-        return self._traces.call(
-            TraceRequest(self, bound, refused, chosen, runs and not moving, derives, over, examples), moving
-        )
+        request = TraceRequest(self, bound, refused, chosen, runs and not moving, derives, over, examples)
+        try:
+            return self._traces.call(request, moving)
+        except SourceError as error:
+            return self._of_own(bound, chosen, runs, moving, derives, error)
+
+    def _of_own(
+        self, bound: BoundArguments, chosen: Options, runs: bool, moving: bool, derives: bool, refused: Exception
+    ) -> Prepared:
+        """As `prepare`, where floats choose among objects and containers that all examples share: each example is given
+        them as its own. Raises what was refused where that does not compile either."""
+        own = bound.with_own() if isinstance(refused, SourceError) and not derives else None
+        if own is None:
+            raise refused
+        try:
+            return self._compiled(own, replace(chosen, trace=False), runs, moving, derives)
+        except (SourceError, BatchError) as error:
+            differ = isinstance(error, DictsDiffer) and self._known.may_read_keys(own.slots)
+            raise error if differ else refused from None
 
     def _called_back(self, bound: BoundArguments, chosen: Options, moving: bool, refused: Exception) -> Prepared | None:
         """A call that JAX traces, as machine code that XLA calls, where there is any: XLA has no form for it, or would

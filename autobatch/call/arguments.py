@@ -29,6 +29,7 @@ from autobatch.call.batches.batch import Batch, pack_fresh
 from autobatch.call.batches.groups import Group
 from autobatch.common.cache import Bounded
 from autobatch.data.columns import columns_of
+from autobatch.data.leaves import Category, category, is_library_object
 from autobatch.data.ragged import Ragged
 from autobatch.data.schema import SharedColumns
 from autobatch.data.snapshot import Snapshot
@@ -211,6 +212,26 @@ class BoundArguments:
         forms = {name: replaced(form) for name, form in self.forms.items()}
         return BoundArguments(self.signature, forms, slots, len(slots[0]))
 
+    def with_own(self) -> BoundArguments | None:
+        """The same call, in which each example is given the containers and objects that all share; None where it has
+        none."""
+        slots = list(self.slots)
+
+        def given(form: Form) -> Form:
+            match form:
+                case Raw(value=value, name=name, static=False) if _is_structure(value):
+                    slots.append(ArgumentSlot(len(slots), name, "list", [value] * self.size))
+                    return slots[-1]
+                case ArgumentNode(children=children):
+                    return replace(form, children=tuple(map(given, children)))
+                case _:
+                    return form
+
+        forms = {name: given(form) for name, form in self.forms.items()}
+        if len(slots) == len(self.slots):
+            return None
+        return BoundArguments(self.signature, forms, tuple(slots), self.size)
+
     def example(self, index: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of one example."""
 
@@ -218,6 +239,11 @@ class BoundArguments:
             return slot.leading()[index] if slot.kind == "array" else slot.values[index]
 
         return self.rebuild(row, lambda raw: raw.value)
+
+
+def _is_structure(value: Any) -> bool:
+    """Is it a container, or an object that can be packed, and no library's?"""
+    return category(type(value)) is Category.OBJECT and not is_library_object(value) and not callable(value)
 
 
 # ---- axes

@@ -21,7 +21,7 @@ from autobatch.frontend.library.graphs import refuse_unknown, viewed
 from autobatch.frontend.library.ndarray import is_dynamic, is_own_attribute
 from autobatch.frontend.lowering.joins import conditional
 from autobatch.frontend.lowering.numbers import negate, present, traced, without
-from autobatch.frontend.lowering.selection import apply_choice
+from autobatch.frontend.lowering.selection import apply_choice, failure_of
 from autobatch.frontend.lowering.state import DictsDiffer, Fact, LoweringState, hand_out, wrap
 from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.syntax.sources import LIBRARIES, is_bound_method
@@ -64,7 +64,7 @@ def attribute(s: LoweringState, value: v.Abstract, name: str) -> v.Abstract:
             found = value.get(name) if kind in ("namedtuple", "object") else None
             return found if found is not None else _of_class(s, value, _RECORDS.get(kind, cls), name)
         case v.Choice():
-            return apply_choice(s, value, lambda t, chosen: attribute(t, chosen, name))
+            return apply_choice(s, value, lambda t, x: attribute(t, x, name), failure_of(operator.attrgetter(name)))
         case v.Listing() | v.Leaf() | v.Record() if is_stack(s, value):
             return of_stack(s, value, name)
         case v.Listing(is_tuple=True) | v.Lazy(is_tuple=True):
@@ -351,10 +351,7 @@ def check_is_one_of(s: LoweringState, value: v.Leaf, classes: Collection[int]) -
 def _first_of(s: LoweringState, value: v.Leaf, classes: Sequence[int]) -> v.Abstract:
     first, *rest = classes
     if not rest:
-        found = field(s, value, VALUE)
-        if isinstance(found, v.Leaf) and isinstance(found.operand, Value):
-            s.context.meanings.setdefault(found.operand, ("value of", value))
-        return found
+        return field(s, value, VALUE)
     this = is_class(s, value.operand, frozenset([first]))
     return conditional(s, this, lambda t: field(t, value, VALUE), lambda t: _first_of(t, value, rest))
 
@@ -370,7 +367,8 @@ def field(s: LoweringState, value: v.Leaf, name: str) -> v.Abstract:
     return result
 
 
-def _field(s: LoweringState, value: v.Leaf, name: str) -> v.Abstract:
+def _field(s: LoweringState, value: v.Leaf, name: str, of_table: bool = False) -> v.Abstract:
+    """`of_table`: one of the lists of a dict or set whose keys are data, which are no attributes."""
     assert isinstance(value.type, Ref)
     store = s.context.schema.store(value.type.store)
     possible = classes_of(s, value)
@@ -378,15 +376,17 @@ def _field(s: LoweringState, value: v.Leaf, name: str) -> v.Abstract:
         s.check(s.scalar(False), "AttributeError", f"'NoneType' object has no attribute {name!r}")
         s.dead = True
         return v.Static(None)
-    fields = [f for f in store.fields if f.name == name and possible & set(f.classes)]
+    tables = {k for k, c in enumerate(store.classes) if c.kind == "table"}
+    own = possible if of_table else possible - tables
+    fields = [f for f in store.fields if f.name == name and own & set(f.classes)]
     covered = frozenset(c for f in fields for c in f.classes) & possible
     groups: list[tuple[frozenset[int], Field | None, Any]] = []
     for f in fields:
         _group(groups, frozenset(f.classes) & possible, f, None)
     values = alternatives(s, value)
     for position in sorted(possible - covered - values.keys()):
-        cls = store.classes[position].cls
-        found = inspect.getattr_static(cls, name, None) if cls is not None else None
+        cls, kind = store.classes[position].cls, store.classes[position].kind
+        found = inspect.getattr_static(cls, name, None) if cls is not None and kind != "table" else None
         if found is not None:
             _group(groups, frozenset({position}), None, found)
     if not groups and (having := [k for k, f in values.items() if hasattr(python_class(f.type), name)]):
@@ -425,14 +425,15 @@ def fields_of(s: LoweringState, value: v.Leaf) -> v.Record | None:
     possible = sorted(classes_of(s, value) - alternatives(s, value).keys())
     fields = s.context.schema.store(value.type.store).fields
     kinds = {(classes[c].kind, classes[c].cls) for c in possible}
-    if len(kinds) != 1 or next(iter(kinds))[0] == "object":
+    of_dicts = all(kind == "dict" or (kind == "table" and cls is dict) for kind, cls in kinds)
+    if not kinds or (len(kinds) > 1 and not of_dicts) or any(kind == "object" for kind, _ in kinds):
         return None
     if len(possible) < len(classes_of(s, value)):
         there = is_class(s, value.operand, frozenset(possible))
         s.check(there, "TypeError", f"a value of another type where a {classes[possible[0]].kind} is needed")
     forms = [tuple(sorted(f.name for f in fields if c in f.classes)) for c in possible]
     cls, names = classes[possible[0]], list(forms[0])
-    if len(set(forms)) > 1:
+    if len(set(forms)) > 1 or len(kinds) > 1:
         _refuse_forms(s, cls, forms)
     if cls.kind == "namedtuple":
         order = {n: k for k, n in enumerate(cls.cls._fields)}  # type: ignore[union-attr]
@@ -441,7 +442,7 @@ def fields_of(s: LoweringState, value: v.Leaf) -> v.Record | None:
         names.sort(key=int)
     elif cls.keys:
         names = list(cls.keys)
-    items = tuple(_field(s, value, n) if cls.kind == "table" else field(s, value, n) for n in names)
+    items = tuple(_field(s, value, n, True) if cls.kind == "table" else field(s, value, n) for n in names)
     if names:  # what was read is not None
         s.block.facts[value.operand] = replace(s.block.fact(value.operand), null=False)
     keys = tuple(range(len(names))) if cls.kind in ("tuple", "list") else tuple(names)
@@ -487,7 +488,7 @@ def written(s: LoweringState, value: v.Abstract, method: str) -> bool:
 
 def _refuse_forms(s: LoweringState, cls: Class, forms: Sequence[Sequence[str]]) -> NoReturn:
     distinct = list(dict.fromkeys(forms))
-    if cls.kind == "dict":
+    if cls.kind in ("dict", "table"):
         words = " and ".join("{" + ", ".join(map(repr, form)) + "}" for form in distinct[:3])
         raise DictsDiffer(
             f"the dicts here have different keys in different examples: {words}",
