@@ -7,18 +7,17 @@ with them, until nothing changes.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from autobatch.errors import TypeConflictError
 from autobatch.frontend.library.tables import has_default
-from autobatch.frontend.lowering import exceptions, unions
+from autobatch.frontend.lowering import exceptions
 from autobatch.frontend.lowering.joins import as_array, common, common_layouts, convert, level, stored
 from autobatch.frontend.lowering.state import BROKE, RESULT, RETURNED, LoweringState, unset
 from autobatch.frontend.memory import heaps
-from autobatch.frontend.memory.heap import refused_without_memory
+from autobatch.frontend.memory.heap import is_state, refused_without_memory
 from autobatch.frontend.memory.heaps import linked, nests_without_end
 from autobatch.frontend.memory.identity import containers
 from autobatch.frontend.syntax.sources import changed, nodes_in, stores
@@ -275,6 +274,11 @@ def settle(
             classes = [x.cls for x in values if isinstance(x, v.Record) and x.kind == "object" and x.cls is not None]
             words = "two names of one list or object part in this loop"
             raise refused_without_memory(classes, words, s.span, "give each its own from the start")
+        if not made.end.dead and (unseen := changed_unseen(s, made.end, {*layouts, *(a for a, _ in aliases)})):
+            initial |= {n: as_array(s, stored(s, _current(s, n))) for n in unseen}
+            more = {n: layout_of(initial[n], shared) for n in unseen}
+            layouts = Layouts(layouts | more).with_sharing(layouts.sharing)
+            continue
         wider = layouts if made.end.dead else _wider(s, made.end, layouts, initial)
         if not made.end.dead:
             wider = wider.with_sharing(_sharing(s, made.end, layouts, aliases))
@@ -292,6 +296,20 @@ def settle(
             break
     words, cure = "the types of the variables of this loop do not settle", "give them their final types before the loop"
     raise refused_without_memory(linked(layouts.values()), words, s.span, cure)
+
+
+def changed_unseen(s: LoweringState, t: LoweringState, carried: Collection[str]) -> list[str]:
+    """The variables whose lists, dicts or objects a turn changes though its text does not name them: a generator does
+    that it runs over."""
+    before = {n: s.env[n].value for n in t.env if n in s.env and n not in carried and not is_state(n)}
+    kept = ("list", "dict", "table", "object")
+    held = [n for n, x in before.items() if isinstance(x, v.Listing) or (isinstance(x, v.Record) and x.kind in kept)]
+    found = [n for n in held if t.env[n].value is not before[n]]
+    if len({id(before[n]) for n in found}) < len(found):
+        classes = [x.cls for n in found if isinstance(x := before[n], v.Record) and x.kind == "object" and x.cls]
+        words = "a list or object that has two names is changed by a generator in this loop"
+        raise refused_without_memory(classes, words, s.span, "use one name")
+    return found
 
 
 def _are_apart(s: LoweringState, a: str, b: str) -> bool:
@@ -338,12 +356,7 @@ def _wider(s: LoweringState, t: LoweringState, layouts: Layouts, initial: dict[s
         places = [x.env[name].span if name in x.env else s.span for x in (s, t)]
         after, before = level(t, after, before), level(s, before, after)
         joined = common(before, after, name, places[0], places[1], turns=True)
-        try:
-            wider[name] = common_layouts(layout, joined, name, places[0], places[1], turns=True)
-        except TypeConflictError:
-            if (taken := unions.joined(s, layout, joined)) is None:
-                raise
-            wider[name] = taken
+        wider[name] = common_layouts(layout, joined, name, places[0], places[1], turns=True)
     return wider
 
 

@@ -25,6 +25,7 @@ from autobatch.frontend.lowering.carrying import (
     Turn,
     aliases_of,
     carried_names,
+    changed_unseen,
     enter_turn,
     leave,
     region_of,
@@ -79,7 +80,7 @@ def in_loop(s: LoweringState, found: v.Lazy, body: Body) -> v.Record | v.Listing
     s.emit(For(results, operand_of(s, found.length), tuple(initial), region, s.span))
     leave(s, layouts, results)
     listing = s.env[_MADE].value
-    s.restore(before)
+    s.restore(before, [_MADE])
     assert isinstance(listing, v.Record | v.Listing)
     return listing
 
@@ -114,8 +115,13 @@ def comprehension(s: LoweringState, node: ast.ListComp | ast.GeneratorExp) -> v.
         return yielded(s, expression(s, node, items))
     result = _generate(s, node.generators, node.elt, items)
     refuse_calls_of_elements(s, node.generators, node.elt)
-    s.restore(before)
+    s.restore(before, _targets(node))
     return result
+
+
+def _targets(node: ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp) -> Sequence[str]:
+    """The variables of a comprehension."""
+    return stores(*(g.target for g in node.generators))
 
 
 def set_comprehension(s: LoweringState, node: ast.SetComp) -> v.Abstract:
@@ -125,7 +131,7 @@ def set_comprehension(s: LoweringState, node: ast.SetComp) -> v.Abstract:
     before = dict(s.env)
     found = _generate(s, node.generators, node.elt)
     refuse_calls_of_elements(s, node.generators, node.elt)
-    s.restore(before)
+    s.restore(before, _targets(node))
     return s.context.rules.make_set(s, found)
 
 
@@ -219,7 +225,8 @@ def make_map(s: LoweringState, found: v.Lazy, body: Body) -> v.Record | v.Listin
             value = element(t)
             layout, yields = layout_of(value), leaves(value)
         elif kept is False:
-            return in_loop(s, found, body) if heaps.is_changed(s, t) else v.Record("list", (), ())
+            rolled = heaps.is_changed(s, t) or changed_unseen(s, t, ())
+            return in_loop(s, found, body) if rolled else v.Record("list", (), ())
         else:
             value, layout, yields = _where(t, kept, element)
     except _Rolled:
@@ -235,7 +242,7 @@ def make_map(s: LoweringState, found: v.Lazy, body: Body) -> v.Record | v.Listin
     except Ended:
         s.emit(Map((), operand_of(s, found.length), Region((turn,), tuple(t.block.body), ()), False, s.span))
         return v.Record("list", (), ())
-    if heaps.is_changed(s, t):
+    if heaps.is_changed(s, t) or changed_unseen(s, t, ()):
         return in_loop(s, found, body)
     filtered = kept is not True
     if not filtered and (copied := _copied(s, t, turn, found.length, yields)) is not None:
@@ -342,7 +349,7 @@ def dict_comprehension(s: LoweringState, node: ast.DictComp) -> v.Abstract:
         pairs = known.setdefault(node, ast.copy_location(ast.GeneratorExp(pair, node.generators), node))
         return tables.of_pairs(s, yielded(s, expression(s, pairs, items)))
     found = _generate(s, node.generators, pair, items, unrolled=True)
-    s.restore(before)
+    s.restore(before, _targets(node))
     return tables.of_pairs(s, found)
 
 
@@ -359,7 +366,7 @@ def _by_node(s: LoweringState, node: ast.DictComp) -> v.Abstract | None:
         return None
     before = dict(s.env)
     values = stored(s, _generate(s, node.generators, node.value))
-    s.restore(before)
+    s.restore(before, _targets(node))
     return by_nodes_of(s, found.items[0], values, node)
 
 

@@ -146,8 +146,6 @@ class Rules:
     string_of: Callable[[LoweringState, v.MemoryRow], v.Leaf]
     tell_apart: Callable[[LoweringState, Heap], None]
     brought_in: Callable[[LoweringState, v.Abstract], v.Abstract]
-    level: Callable[[LoweringState, v.Abstract, v.Abstract], v.Abstract]
-    beside: Callable[[LoweringState, v.Abstract, Layout], v.Abstract]
 
 
 @dataclass
@@ -425,9 +423,11 @@ class LoweringState:
 
         return restore
 
-    def restore(self, before: dict[str, v.BoundVariable]) -> None:
-        """Go back to the variables of before, but for the memory of objects and cells: those stay as they are now."""
-        self.env = before | {n: b for n, b in self.env.items() if is_state(n)}
+    def restore(self, before: dict[str, v.BoundVariable], own: Collection[str] | None = None) -> None:
+        """Go back to the variables of before, but for the memory of objects and cells: those stay as they are now.
+        `own`: the only variables that were assigned meanwhile; the others may hold what was changed in place."""
+        kept = {n: b for n, b in self.env.items() if is_state(n) or (own is not None and n in before and n not in own)}
+        self.env = before | kept
 
     def guess(self) -> None:
         """Note that a list whose elements are not known yet, in this round, is taken to be empty here."""
