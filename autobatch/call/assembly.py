@@ -33,14 +33,15 @@ from autobatch.compiler.computed import (
     with_chosen,
 )
 from autobatch.data.columns import ROOT, ROOT_MISSING, has_mask
-from autobatch.data.schema import UNKNOWN, Class, Field, ListStore, Schema, Store
+from autobatch.data.schema import UNKNOWN, VALUE, Class, Field, ListStore, Schema, Store
 from autobatch.data.spec import element_type
 from autobatch.errors import BatchError
 from autobatch.ir import texts
-from autobatch.ir.core import STR, BuiltObject, List, Ref, Tag, Type
+from autobatch.ir.core import STR, Array, BuiltObject, List, Ref, Tag, Type
 from autobatch.ir.jax_compat import taken, type_of, xp
 from autobatch.ir.template import (
     CLASS,
+    ChoiceTemplate,
     Container,
     Fixed,
     HeapTemplate,
@@ -495,6 +496,8 @@ class Assembler:
                 return self.result(level.outcome.results[index], type, level)
             case OptionalTemplate(value=value, missing=missing):
                 return self.optional(self.cell(value, level), level.outcome.results[missing])
+            case ChoiceTemplate(alternatives=alternatives, index=index):
+                return self.choice(alternatives, array_of(level.outcome.results[index]), level)
             case Fixed(value=value):
                 return self.fixed(value, level)
             case ListTemplate(element=element, length=length, is_tuple=is_tuple):
@@ -758,6 +761,24 @@ class Assembler:
         self.columns[transfer.STARTS + name] = level.starts
         return ResultCell(Ref(name), xp.arange(level.count, dtype=xp.int32))
 
+    def choice(self, alternatives: Sequence[Template], index: Any, level: ResultLevel) -> ResultCell:
+        """A value of one of several types in every row: a record "value" of the class that says which."""
+        name, position = self.name("value"), len(self.stores)
+        self.stores.append(Store(name, (), ()))  # reserves the name while the values are built
+        fields, classes = [], []
+        for k, alternative in enumerate(alternatives):
+            cell, column = self.cell(alternative, level), f"{name}.{k}"
+            self.columns[column] = cell.values
+            if cell.missing is not None:
+                self.columns[f"{column}?"] = cell.missing
+            optional, unknown = cell.missing is not None, cell.type == UNKNOWN
+            fields.append(Field(VALUE, cell.type, column, (k,), optional, unknown, cell.has_none))
+            classes.append(Class(f"{name}{k}", "value", _class_of(cell.type)))
+        self.stores[position] = Store(name, tuple(classes), tuple(fields))
+        self.columns[f"{name}.#tag"] = xp.asarray(index, xp.int32)
+        self.columns[transfer.STARTS + name] = level.starts
+        return ResultCell(Ref(name), xp.arange(level.count, dtype=xp.int32))
+
     def written_out(self, template: Container, level: ResultLevel) -> ResultCell:
         """A list of as many numbers in every row."""
         cells = [self.cell(c, level) for c in template.children]
@@ -784,6 +805,21 @@ class Assembler:
         self.columns[f"{name}.#offsets"] = offsets
         self.columns[transfer.STARTS + name] = starts
         self.columns[transfer.STARTS + f"{name}.#values"] = offsets[starts]
+
+
+def _class_of(kind: Type) -> type | None:
+    """The class of values of a type; None for members of enums."""
+    match kind:
+        case Tag():
+            return str if kind == STR else None
+        case Array(shape=()) if kind.weak or kind.is_bool:
+            return bool if kind.is_bool else int if kind.is_integer else float
+        case Array():
+            return np.ndarray
+        case List():
+            return list
+        case _:
+            return object
 
 
 def _spelt(rows: Any) -> list[str]:

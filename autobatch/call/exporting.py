@@ -160,6 +160,9 @@ def _looks(description: Description) -> dict[str, tuple[str, list[str]]]:
                     found.setdefault(name_of(cls), (kind, [str(k) for k in keys]))
                 for child in children:
                     results(child)
+            case template.ChoiceTemplate(alternatives=alternatives):
+                for each in alternatives:
+                    results(each)
             case template.ListTemplate(element=inner) | template.OptionalTemplate(value=inner):
                 results(inner)
 

@@ -49,7 +49,16 @@ from autobatch.compiler.differentials import Moving, Wrt, floats, moves, with_fl
 from autobatch.data.columns import Ints, columns_of
 from autobatch.errors import BatchError, UnsupportedError
 from autobatch.ir.core import Array
-from autobatch.ir.template import Container, Fixed, ListTemplate, OptionalTemplate, Output, Pointer, Template
+from autobatch.ir.template import (
+    ChoiceTemplate,
+    Container,
+    Fixed,
+    ListTemplate,
+    OptionalTemplate,
+    Output,
+    Pointer,
+    Template,
+)
 
 # ---- shared numbers
 #
@@ -571,6 +580,8 @@ def scalar(template: Template, function: str, has_aux: bool, what: str) -> int |
             words = repr(value)
         case OptionalTemplate():
             words = "None on some path"
+        case ChoiceTemplate():
+            words = "values of several types"
         case ListTemplate() | Pointer():
             words = "a list" if isinstance(template, ListTemplate) else "an object"
     raise BatchError(

@@ -39,6 +39,7 @@ from autobatch.ir.core import Array, Tag
 from autobatch.ir.printed import Printed, PrintedLine, PrintedNotes, printed
 from autobatch.ir.template import (
     ChangedArguments,
+    ChoiceTemplate,
     Container,
     Fixed,
     ListTemplate,
@@ -552,7 +553,7 @@ def build(template: Template, outcome: Outcome, out_axes: Any = 0) -> Any:
             return Ragged(build(element, outcome.inside(held)), held.offsets, is_tuple, is_array)
         case Fixed(value=value):
             return _fixed(value, outcome, out_axes)
-        case Output() | Container() | OptionalTemplate() | Pointer():
+        case Output() | Container() | OptionalTemplate() | ChoiceTemplate() | Pointer():
             _no_axis(out_axes, outcome.function, "structure")
             return Assembler(outcome).batch(template)
         case _:

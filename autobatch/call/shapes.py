@@ -243,7 +243,7 @@ class ByShape:
             return (self.call(bound),)
         except (ShapesDiffer, NeedsWhole, RaggedRefused) as why:
             return why
-        except DictsDiffer as error:
+        except DictsDiffer:
             if not self.known.may_read_keys(bound.slots):
                 raise
             return self.with_keys_as_data(bound)

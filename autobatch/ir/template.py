@@ -104,6 +104,14 @@ class OptionalTemplate:
 
 
 @dataclass(frozen=True, slots=True)
+class ChoiceTemplate:
+    """A value of one of several types: the result `index` says of which."""
+
+    alternatives: tuple[Template, ...]
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
 class Fixed:
     """A static result, the same for every example: None, a string, an enum member, a function."""
 
@@ -149,7 +157,7 @@ class MadeTemplate:
     fields: Container
 
 
-Template = Output | Container | ListTemplate | OptionalTemplate | Fixed | Pointer
+Template = Output | Container | ListTemplate | OptionalTemplate | ChoiceTemplate | Fixed | Pointer
 
 
 def outputs(template: Template) -> Iterator[Output]:
@@ -157,7 +165,7 @@ def outputs(template: Template) -> Iterator[Output]:
     match template:
         case Output():
             yield template
-        case Container(children=children):
+        case Container(children=children) | ChoiceTemplate(alternatives=children):
             for child in children:
                 yield from outputs(child)
         case ListTemplate(element=inner) | OptionalTemplate(value=inner):
@@ -188,6 +196,8 @@ class _RenumberedTemplate:
                 return replace(template, element=self.of(element), length=self.places[length])
             case OptionalTemplate(value=value, missing=missing):
                 return OptionalTemplate(self.of(value), self.places[missing])
+            case ChoiceTemplate(alternatives=alternatives, index=index):
+                return ChoiceTemplate(tuple(map(self.of, alternatives)), self.places[index])
             case Pointer(index=index, of=of):
                 return Pointer(self.places[index], of)
             case Fixed():

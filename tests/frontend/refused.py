@@ -164,7 +164,7 @@ def branch_dtypes(n):
 def branch_structure(n):
     if n > 0:
         return n, 1
-    return n
+    return n, 1, 2
 
 
 def result_types(n):
@@ -195,7 +195,7 @@ def sorts(xs):
 
 
 def deletes_item(t):
-    held = [{"a": t.word, "b": "b"}]
+    held = [{"a": jnp.ones(2), "b": jnp.ones((3, 3))}]
     del held[0]["a"]
     return t.word
 
@@ -268,7 +268,7 @@ def computes_with_one_of_several_types(t):
 
 
 def returns_one_of_several_types(t):
-    return UNEVEN[t.name]
+    return {"a": abs, "b": len}[t.name]
 
 
 def hands_on_one_of_several_types(t):
@@ -279,5 +279,5 @@ def changes_inner_dict(n):
     held = {0: {}, 1: {}}
     for k in range(n):
         held[k % 2]["even" if k % 2 == 0 else "odd"] = k
-        held[0]["name"] = "all"
+        held[0]["name"] = abs
     return len(held[0])

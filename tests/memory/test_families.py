@@ -86,7 +86,7 @@ def test_a_field_of_two_types_is_refused() -> None:
         node: Any = Leaf(w)
         while x < 3.0:
             x = x * 1.5 + 0.3
-            node = Pair((x, w)) if x < 2.0 else Leaf(x)
+            node = Pair(jnp.ones(3) * x) if x < 2.0 else Leaf(x)
         return node.value if isinstance(node, Leaf) else node.value[0]
 
     with pytest.raises(ab.Error, match=r"the field 'value' of .* has different types"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax.numpy as jnp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -135,13 +136,13 @@ def test_computed_keys_make_other_dicts() -> None:
 
 def test_keys_that_are_added_to_values_of_other_types_are_refused_by_name() -> None:
     def adds(w: Any, x: Any) -> Any:
-        rows = [{"n": "none", "s": w}]
+        rows = [{"n": jnp.ones(3), "s": w}]
         while x < 3.0:
             x = x * 1.3 + 0.2
             rows[0]["k"] = 5
         return rows[0]["s"]
 
-    with pytest.raises(ab.TypeConflictError, match="the key .k. is added in line 1.1: the keys or the values of dicts"):
+    with pytest.raises(ab.TypeConflictError, match="the key .k. is added in line 1..: the keys or the values of dicts"):
         ab.batched(adds, in_axes=(None, 0))(W, X)
 
 

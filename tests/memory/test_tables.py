@@ -274,7 +274,6 @@ REFUSED = (
     ("a = {0}\nn = w", "a.add(k)\nfor x in a:\n    n = n * 0.5 + x", "n", "the order of a set is not kept"),
     ("d = {}", "d[y] = 1.0", "w", "an array has no hash"),
     ("d = {}", "d[[k]] = 1.0", "w", "has no hash"),
-    ("d = {}", "d[k] = 1.0\nd['a'] = y", "w", "different types|another type"),
 )
 
 

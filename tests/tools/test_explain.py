@@ -81,14 +81,14 @@ def test_a_type_conflict_marks_both_places():
     @ab.batched
     def conflict(t: Node):
         if t.left is None:
-            return t.x
-        return t.x, 1.0
+            return jnp.ones((2, 2)) * t.x
+        return jnp.ones(3) * t.x
 
     found = conflict.explain([tree(2)]).data
     assert found["refusal"]["kind"] == "TypeConflictError"
     (text,) = found["texts"]
     marked = [line for line in text["lines"] if line["place"]]
-    assert [line["text"].strip() for line in marked] == ["return t.x", "return t.x, 1.0"]
+    assert [line["text"].strip() for line in marked] == ["return jnp.ones((2, 2)) * t.x", "return jnp.ones(3) * t.x"]
     assert all(line["notes"] for line in marked)
 
 

@@ -47,6 +47,7 @@ from autobatch.frontend.lowering.numbers import (
 )
 from autobatch.frontend.lowering.operators import apply_binary
 from autobatch.frontend.lowering.reductions import extreme, product_of, reduce_sequence, sum_of
+from autobatch.frontend.lowering.selection import apply_choice, is_one_of, tested
 from autobatch.frontend.lowering.sequences import enumerated, length, make_range, reverse, sequence, zipped
 from autobatch.frontend.lowering.state import LoweringState, UnseenInTraces, fold, hand_out, note
 from autobatch.frontend.lowering.unions import is_list, is_word, of_sorts
@@ -180,6 +181,8 @@ def is_instance(s: LoweringState, value: v.Abstract, classes: Any) -> v.Abstract
             return conditional(s, is_none(s, operand), lambda t: none, lambda t: there)
         case v.Leaf():
             return v.Static(_is_one(value.type, members))
+        case v.Choice():
+            return tested(s, value, lambda t, x: is_instance(t, x, classes))
         case _:
             return v.Static(False)
 
@@ -403,6 +406,18 @@ def _type(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
             there = _type(s.fork(), [inner], {})
             if isinstance(there, v.Static):
                 _note_tests(s, made, {type(None): lambda t: missing, there.value: lambda t: negate(t, missing)})
+            return made
+        case v.Choice():
+            fits = defaultdict[Any, set[int]](set)
+            for k, x in enumerate(value.alternatives):
+                one = _type(s.fork(), [x], {})
+                if not isinstance(one, v.Static):
+                    return apply_choice(s, value, lambda t, x: _type(t, [x], {}))
+                fits[one.value].add(k)
+            made = _one_of(s, fits, lambda t, fit: is_one_of(t, value, frozenset(fit)))
+            _note_tests(
+                s, made, {c: functools.partial(is_one_of, choice=value, fit=frozenset(f)) for c, f in fits.items()}
+            )
             return made
         case v.MemoryRow(heap=heap) if value.null:
             there = replace(value, null=False)

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from autobatch.data.schema import UNKNOWN
 from autobatch.errors import TypeConflictError
 from autobatch.frontend.library.equality import compares_fields
-from autobatch.frontend.lowering.attributes import class_list, classes_of
+from autobatch.frontend.lowering.attributes import alternatives, class_list, classes_of, fields_of, is_none
 from autobatch.frontend.lowering.joins import as_listing, conditional, convert, stored
 from autobatch.frontend.lowering.numbers import operand_of, present, traced
 from autobatch.frontend.lowering.sequences import (
@@ -41,6 +41,7 @@ from autobatch.frontend.lowering.sequences import (
     zipped,
 )
 from autobatch.frontend.lowering.state import LoweringState, expand
+from autobatch.frontend.lowering.unions import by_type
 from autobatch.frontend.memory import list_heap
 from autobatch.frontend.memory.heap import refused_without_memory
 from autobatch.frontend.memory.identity import is_set_value
@@ -48,6 +49,7 @@ from autobatch.frontend.memory.list_heap import hold
 from autobatch.frontend.memory.rebinding import take_out
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import (
+    ChoiceLayout,
     Layout,
     LeafLayout,
     ListingLayout,
@@ -200,15 +202,17 @@ def values_of(table: v.Record) -> v.Abstract:
 def position(s: LoweringState, table: v.Record, key: v.Abstract) -> v.Leaf | None:
     """Where a key is, -1 where it is not there; None where it cannot be there."""
     key, keys = hashable(s, key), _listed(s, keys_of(table))
-    if isinstance(keys_of(table), v.Leaf) and keys is not None:
+    by_equality = isinstance(keys_of(table), v.Leaf) or isinstance(key, v.Choice)
+    if keys is not None and (by_equality or isinstance(keys.elem, ChoiceLayout)):
         found = s.call(v.Static(_place_of), [keys, key])
-        assert isinstance(found, v.Leaf)
-        return found
+        return found if isinstance(found, v.Leaf) else None  # of another type than all keys
     if keys is None:
         return None
     try:
         layout = unify(keys.elem, layout_of(key))
     except LayoutConflict:
+        return None
+    if isinstance(layout, ChoiceLayout):  # it is of another type than all keys
         return None
     lists, parts = convert(s, keys, ListingLayout(layout)), convert(s, key, layout) or [s.scalar(0)]
     return v.Leaf(s.apply(own("find"), (*lists, *parts), INT))
@@ -494,6 +498,11 @@ def hashable(s: LoweringState, key: v.Abstract) -> v.Abstract:
             return key
         case v.Leaf(type=Tag()):
             return key
+        case v.Leaf(type=Ref()) if alternatives(s, key):
+            return hashable(s, by_type(s, key, hashable, v.Static(None)))
+        case v.Leaf(type=Ref(), operand=operand) if _is_container(s, key):
+            none = is_none(s, operand)
+            return conditional(s, none, lambda t: v.Static(None), lambda t: hashable(t, fields_of(t, key) or key))
         case v.Leaf(type=Ref() as type):
             found = class_list(s, type)
             _refuse_hashes(s, [found[k].cls for k in sorted(classes_of(s, key))])
@@ -508,6 +517,8 @@ def hashable(s: LoweringState, key: v.Abstract) -> v.Abstract:
             raise refused_without_memory([cls], words, s.span, "use a number that stands for it as the key")
         case v.Record(kind="tuple" | "namedtuple", keys=keys, items=items, cls=cls):
             return v.Record(key.kind, keys, tuple(hashable(s, x) for x in items), cls)
+        case v.Choice(alternatives=options):
+            return replace(key, alternatives=tuple(hashable(s, x) for x in options))
         case v.Leaf(type=Array()):
             _refuse_key(s, "an array has no hash", "make a number of Python of it: int(x)")
         case v.Listing() | v.Record(kind="list"):
@@ -516,6 +527,13 @@ def hashable(s: LoweringState, key: v.Abstract) -> v.Abstract:
             _refuse_key(s, "a dict or set has no hash")
         case _:
             _refuse_key(s, f"{describe(layout_of(stored(s, key)))} has no hash")
+
+
+def _is_container(s: LoweringState, key: v.Leaf) -> bool:
+    """Is it a tuple or NamedTuple of the examples, of one form?"""
+    assert isinstance(key.type, Ref)
+    kinds = [class_list(s, key.type)[k].kind for k in classes_of(s, key)]
+    return len(kinds) == 1 and kinds[0] in ("tuple", "namedtuple")
 
 
 def _refuse_hashes(s: LoweringState, classes: Sequence[type | None]) -> None:

@@ -15,6 +15,7 @@ import jax
 from jax import lax
 
 from autobatch.frontend.lowering.numbers import integer, present, traced
+from autobatch.frontend.lowering.selection import of_each
 from autobatch.frontend.lowering.state import Impure, LoweringState, expand, fold
 from autobatch.frontend.types import values as v
 from autobatch.ir import jax_compat, texts
@@ -75,7 +76,7 @@ def call_method(s: LoweringState, name: str, receiver: v.Abstract, args: Sequenc
     args = [_written_out(x) for x in args]
     if name in ("split", "rsplit", "splitlines"):
         count = text(s, f"{name}_count", receiver, *args)
-        return v.Lazy(count, lambda t, i: text(t, f"{name}_item", receiver, i, *args))
+        return v.Lazy(count, lambda t, i: text(t, f"{name}_item", receiver, i, *args), is_list=True)
     if name in ("partition", "rpartition"):
         parts = [text(s, f"{name}_item", receiver, v.Static(k), *args) for k in range(3)]
         return v.Record("tuple", tuple(range(3)), tuple(parts))
@@ -169,4 +170,5 @@ def formatted(s: LoweringState, node: ast.JoinedStr) -> v.Abstract:
         is_own = isinstance(value, v.MemoryRow) or (isinstance(value, v.Record) and value.kind == "object")
         is_own = is_own or (isinstance(value, v.Leaf) and isinstance(value.type, Ref))
         parts.append(s.call(v.Static(str), [value]) if is_own and conversion in ("", "!s") else value)
-    return text(s, "format", v.Static(form), *parts)
+    made = of_each(s, parts, lambda t, *xs: text(t, "format", v.Static(form), *xs))
+    return text(s, "format", v.Static(form), *parts) if made is None else made

@@ -15,7 +15,7 @@ from typing import Any
 
 from autobatch.errors import SourceError, UnsupportedError
 from autobatch.frontend.library.numpy_arrays import marked, passed_kinds
-from autobatch.frontend.lowering import exceptions, unions
+from autobatch.frontend.lowering import exceptions
 from autobatch.frontend.lowering.joins import convert, stored
 from autobatch.frontend.lowering.state import (
     RESULT,
@@ -473,8 +473,6 @@ def _join_results(state: LoweringState, a: Layout, b: Layout) -> Layout:
     try:
         return unify(a, b)
     except LayoutConflict as conflict:
-        if (taken := unions.joined(state, a, b)) is not None:
-            return taken
         words, span = f"{state.frame.source.name} returns different types: {conflict}", state.frame.source.span
         cure = "make all its results of one type, dtype and shape"
         raise type_conflict(conflict, words, span, cure) from None

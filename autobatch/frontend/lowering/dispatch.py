@@ -9,7 +9,7 @@ import inspect
 import pkgutil
 import types
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -23,6 +23,7 @@ from autobatch.frontend.library.builtin_functions import BUILTINS, packed
 from autobatch.frontend.library.domains import guard
 from autobatch.frontend.library.gradients import gradient, has_gradient, transform_of
 from autobatch.frontend.library.graph_copies import COPIES
+from autobatch.frontend.library.graphs import viewed
 from autobatch.frontend.library.methods import METHODS
 from autobatch.frontend.library.numpy_arrays import OUTSIDE, REFUSED, is_of_numpy, jax_name, marked, of_numpy
 from autobatch.frontend.library.prelude import CHOICES, LIBRARY, STANDARD, index_of, join
@@ -70,6 +71,10 @@ MEANINGS = {
 }  # fmt: skip
 """What functions of Python and of its library do; the last table that has one tells."""
 FOLDED = (hash, vars, dir)
+_BY_METHOD: Mapping[Any, str] = {int: "__int__", float: "__float__", abs: "__abs__", round: "__round__"}
+"""Functions that objects of the user have methods for."""
+_PURE = frozenset([abs, float, int, len, list, max, min, ord, round, sorted, str, sum, tuple])
+"""Functions that may be tried on samples: which types they take says what the others raise."""
 """Of a known object they give what is known; without one, `vars()` and `dir()` name variables, of whoever calls."""
 TRANSFORMS = frozenset(
     {jax.vmap, jax.grad, jax.value_and_grad, jax.jit, jax.checkpoint, jax.jacfwd, jax.jacrev, jax.hessian, jax.jacobian}
@@ -182,7 +187,12 @@ def call_object(s: LoweringState, function: v.Static, args: Arguments, kwargs: N
         return _of_string(s, held, method, args, kwargs)
     if _takes_numbers(held, args):
         args = [taken_as(s, a, unions.is_number) for a in args]
-    if not is_user_function(held) and (made := of_each(s, args, lambda t, *xs: call_object(t, function, xs, kwargs))):
+    if args and _hashable(held) and (name := _BY_METHOD.get(held)) and written(s, viewed(s, args[0]), name):
+        return s.call(attribute(s, viewed(s, args[0]), name), args[1:], kwargs)
+    of_one = lambda t, *xs: call_object(t, function, xs, kwargs)
+    takes_one = not is_user_function(held) and held not in (isinstance, type)
+    python = held if _hashable(held) and (held in _PURE or getattr(held, "__module__", "") == "math") else None
+    if takes_one and (made := of_each(s, args, of_one, python)) is not None:
         return made
     if _hashable(held) and held in MEANINGS:
         return MEANINGS[held](s, args, kwargs)

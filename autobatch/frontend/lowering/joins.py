@@ -13,6 +13,8 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
+import jax.numpy as jnp
+
 from autobatch.errors import SourceError
 from autobatch.frontend.library.ndarray import dynamic_class, is_dynamic
 from autobatch.frontend.lowering.numbers import coerce, negate, operand_of, present, traced, undefined
@@ -47,6 +49,7 @@ from autobatch.frontend.types.unify import (
     type_conflict,
     unify,
 )
+from autobatch.ir import jax_compat
 from autobatch.ir.core import INT, Apply, Array, BuiltObject, If, Instruction, List, Map, Operand, Ref, Region, Value
 from autobatch.ir.ops import OWN, own
 from autobatch.source import Span
@@ -248,8 +251,6 @@ def level(s: LoweringState, value: v.Abstract, other: v.Abstract) -> v.Abstract:
         s.context.memory.add_sites(s.context.sites.of(in_memory, s.context.memory.sites, dicts=True))
     if (cls := dynamic_class(value)) is not None and cls.rank == 0 and isinstance(other, v.Leaf | v.Static):
         value = s.context.rules.stacked(s, operator.pos, (value,))
-    if _is_reference(value) or _is_reference(other):
-        value = s.context.rules.level(s, value, other)
     if is_dynamic(other) and is_array(value):
         s.context.memory.fill(s.context.sites.makers(value))
     if isinstance(other, v.Listing) and other.array:
@@ -270,10 +271,6 @@ def level(s: LoweringState, value: v.Abstract, other: v.Abstract) -> v.Abstract:
     if isinstance(value, v.Static) and isinstance(other, v.Static) and value.value is not other.value:
         return expand(s, value)
     return value
-
-
-def _is_reference(value: v.Abstract) -> bool:
-    return isinstance(value, v.Leaf) and isinstance(value.type, Ref)
 
 
 def _beside_memory(value: v.Abstract, layout: Layout) -> Iterator[v.Abstract]:
@@ -347,8 +344,6 @@ def convert(s: LoweringState, value: v.Abstract, layout: Layout) -> list[Operand
         case LeafLayout(type=type):
             if isinstance(value, v.Static) and value.value is None:
                 return [undefined(s, type)]
-            if _is_reference(value) and not isinstance(type, Ref):
-                value = s.context.rules.beside(s, value, layout)
             return [coerce(s, operand_of(s, value), type)]
         case OptionalLayout():
             return _convert_optional(s, value, layout)
@@ -378,23 +373,33 @@ def convert(s: LoweringState, value: v.Abstract, layout: Layout) -> list[Operand
 
 def _convert_choice(s: LoweringState, value: v.Abstract, alternatives: Sequence[Layout]) -> list[Operand]:
     """One of several functions, or a value that is one of them, as one of more."""
-    given = value.alternatives if isinstance(value, v.Choice) else (value,)
+    index: Operand = s.scalar(0)
+    match value:
+        case v.Choice(index=index, alternatives=given):
+            pass
+        case v.Optional(value=inner, missing=missing):
+            index, given = traced(s, _number, v.Leaf(missing)).operand, (inner, v.Static(None))
+        case _:
+            given = (value,)
     places = [position_among(alternatives, layout_of(x)) for x in given]
     there = {k: x for k, x in zip(places, given, strict=True) if k is not None}
     if not there:
         assert isinstance(value, v.Choice)
         refuse_alternatives(s, value)
-    index: Operand = s.scalar(next(iter(there)))
-    if isinstance(value, v.Choice):
-        index = value.index
-        if places != list(range(len(places))):
-            index = traced(s, _place, v.Leaf(index), v.Static(tuple(places))).operand
+    if len(given) == 1:
+        index = s.scalar(next(iter(there)))
+    elif places != list(range(len(places))):
+        index = traced(s, _place, v.Leaf(index), v.Static(tuple(places))).operand
     parts = [convert(s, there[k], x) if k in there else _nothing(s, x) for k, x in enumerate(alternatives)]
     return [index, *chain.from_iterable(parts)]
 
 
 def _nothing(s: LoweringState, layout: Layout) -> list[Operand]:
     return [undefined(s, t) for t in leaf_types(layout)]
+
+
+def _number(missing: Any) -> Any:
+    return jax_compat.weakened(jnp.where(missing, 1, 0))
 
 
 def _place(index: Any, places: tuple[int, ...]) -> Any:

@@ -27,7 +27,7 @@ from autobatch.frontend.library.sets import set_of
 from autobatch.frontend.library.stacking import transposed
 from autobatch.frontend.library.tables import concatenate
 from autobatch.frontend.library.texts import formatted
-from autobatch.frontend.lowering import printing, unions
+from autobatch.frontend.lowering import printing, selection, unions
 from autobatch.frontend.lowering.assignment import assign
 from autobatch.frontend.lowering.attributes import attribute, fields_of
 from autobatch.frontend.lowering.branches import bool_expression, conditional_expression
@@ -112,6 +112,10 @@ def evaluate(s: LoweringState, node: ast.expr) -> v.Abstract:
             value = made_by(s, value, node)
         elif isinstance(value, v.Leaf) and isinstance(value.type, Ref):
             value = unions.narrowed(s, value)
+        elif isinstance(value, v.Choice):
+            value = selection.narrowed(s, value)
+        elif isinstance(value, v.Optional) and not value.unset and s.block.truth(value.missing) is False:
+            value = value.value
     if s.dead:
         raise Ended
     return value
@@ -364,8 +368,6 @@ RULES = Rules(
     string_of,
     tell_apart,
     brought_in,
-    unions.level,
-    unions.beside,
 )
 ROUNDS = 24
 

@@ -29,6 +29,7 @@ from autobatch.frontend.lowering.attributes import (
     class_list,
     classes_of,
     fields_of,
+    is_class,
     is_none,
     is_stack,
     written,
@@ -45,10 +46,10 @@ from autobatch.frontend.lowering.numbers import (
     traced,
     unary,
 )
-from autobatch.frontend.lowering.selection import apply_choice, of_each, select
+from autobatch.frontend.lowering.selection import of_each, select, tested
 from autobatch.frontend.lowering.sequences import arithmetic, bounds_of, is_tuple, item, members, sequence, sliced
 from autobatch.frontend.lowering.state import Impure, LoweringState, expand, fold, hand_out, note_contents
-from autobatch.frontend.lowering.unions import alike, by_type, taken_as
+from autobatch.frontend.lowering.unions import alike, by_type, of_sorts, taken_as
 from autobatch.frontend.memory import dict_heap, heaps, list_heap
 from autobatch.frontend.memory.heap import refused_without_memory
 from autobatch.frontend.memory.identity import is_given
@@ -58,7 +59,7 @@ from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import type_name
 from autobatch.frontend.types.statics import container_kind, inputs
 from autobatch.frontend.types.tags import tag_equal
-from autobatch.frontend.types.unify import as_table, constant
+from autobatch.frontend.types.unify import as_table, constant, is_static_set
 from autobatch.ir.core import BOOL, INT, Apply, Array, List, Literal, Operand, Ref, Tag, Value
 from autobatch.ir.interpret import words
 from autobatch.ir.ops import own
@@ -115,7 +116,7 @@ def _is_string(value: v.Abstract) -> bool:
 def apply_binary(s: LoweringState, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
     """`a function b` for an arithmetic operator."""
     a, b = alike(s, present(s, a), present(s, b))
-    if (made := of_each(s, (a, b), lambda t, x, y: apply_binary(t, function, x, y))) is not None:
+    if (made := of_each(s, (a, b), lambda t, x, y: apply_binary(t, function, x, y), function)) is not None:
         return made
     if isinstance(a, v.Static) and isinstance(b, v.Static) and not inputs(a.value) and not inputs(b.value):
         return fold(s, function, a.value, b.value)
@@ -228,7 +229,7 @@ def apply_unary(s: LoweringState, node: ast.unaryop, value: v.Abstract) -> v.Abs
         return not_expression(s, value)
     function = UNARY[type(node)]
     value = taken_as(s, present(s, value), unions.is_number)
-    if (made := of_each(s, (value,), lambda t, x: apply_unary(t, node, x))) is not None:
+    if (made := of_each(s, (value,), lambda t, x: apply_unary(t, node, x), function)) is not None:
         return made
     if isinstance(value, v.Static) and not inputs(value.value):
         return fold(s, function, value.value)
@@ -267,13 +268,12 @@ def compare(s: LoweringState, op: ast.cmpop, a: v.Abstract, b: v.Abstract) -> v.
     """One comparison."""
     if isinstance(op, ast.Is | ast.IsNot | ast.Eq | ast.NotEq) and (fit := _has_type(s, a, b)) is not None:
         return not_expression(s, fit) if isinstance(op, ast.IsNot | ast.NotEq) else fit
-    if (made := of_each(s, (a, b), lambda t, x, y: compare(t, op, x, y))) is not None:
-        return made
     match op:
         case ast.Is() | ast.IsNot():
             result = identical(s, a, b)
         case ast.In() | ast.NotIn():
-            result = contains(s, b, a)
+            of_one = of_each(s, (a, b), lambda t, x, y: contains(t, y, x), lambda x, y: x in y)
+            result = contains(s, b, a) if of_one is None else of_one
         case ast.Eq():
             return equal(s, a, b)
         case ast.NotEq():
@@ -296,6 +296,8 @@ def _has_type(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract | No
 
 
 def _ordered(s: LoweringState, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    if (made := of_each(s, (a, b), lambda t, x, y: _ordered(t, function, x, y), function)) is not None:
+        return made
     a, b = alike(s, present(s, a), present(s, b))
     if isinstance(a, v.Static) and isinstance(b, v.Static):
         return fold(s, function, a.value, b.value)
@@ -345,6 +347,8 @@ def not_equal(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
 
 def equal(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     """`a == b`"""
+    if (made := of_each(s, (a, b), equal)) is not None:
+        return made
     if _is_nothing(a) or _is_nothing(b):
         return identical(s, a, b)
     if isinstance(a, v.Optional) or isinstance(b, v.Optional):
@@ -361,6 +365,9 @@ def equal(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     for x, y in ((a, b), (b, a)):
         if isinstance(x, v.Leaf) and isinstance(x.type, Tag):
             return v.Leaf(tag_equal(s, x.operand, present(s, y)))
+    for x, y in ((a, b), (b, a)):
+        if isinstance(x, v.Leaf) and isinstance(x.type, Ref) and (_is_container(y) or _holds_container(s, y)):
+            return _equal_parts(s, x, y, sorted(classes_of(s, x)))
     a, b = copied(s, a), copied(s, b)
     left, right = expand(s, a, ordered=False), expand(s, b, ordered=False)
     if tables.is_deque(left) and tables.is_deque(right):
@@ -381,6 +388,35 @@ def equal(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     if type(a) is type(b) and type(left) is type(right):
         s.refuse("these values cannot be compared with `==`", "compare their parts")
     return v.Static(False)
+
+
+def _is_container(value: v.Abstract) -> bool:
+    """Is it a tuple, a NamedTuple, a dict or a set that is no value of the examples?"""
+    if isinstance(value, v.Static):
+        return container_kind(value.value) is not None or is_static_set(value)
+    return isinstance(value, v.Record) and value.kind != "object"
+
+
+def _holds_container(s: LoweringState, value: v.Abstract) -> bool:
+    """Is it a container of the examples, whatever class it has?"""
+    if not isinstance(value, v.Leaf) or not isinstance(value.type, Ref):
+        return False
+    kinds = class_list(s, value.type)
+    return all(kinds[k].kind not in ("object", "value") for k in classes_of(s, value))
+
+
+def _equal_parts(s: LoweringState, a: v.Leaf, b: v.Abstract, classes: Sequence[int]) -> v.Abstract:
+    """Is a container of the examples, of one of these classes, equal to another one?"""
+    if not classes:
+        return v.Static(False)
+    first, *others = classes
+    there, narrowed = is_class(s, a.operand, frozenset([first])), replace(a, classes=frozenset([first]))
+
+    def parts_equal(t: LoweringState) -> v.Abstract:
+        parts = fields_of(t, narrowed)
+        return v.Static(False) if parts is None else equal(t, parts, b)
+
+    return conditional(s, there, parts_equal, lambda t: _equal_parts(t, a, b, others))
 
 
 def _equal_to(b: v.Abstract, s: LoweringState, a: v.Abstract) -> v.Abstract:
@@ -456,7 +492,7 @@ def identical(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     """`a is b`"""
     for x, y in ((a, b), (b, a)):
         if isinstance(x, v.Choice):
-            return apply_choice(s, x, lambda t, chosen, y=y: identical(t, chosen, y))
+            return tested(s, x, partial(identical, b=y))
     if _is_nothing(a) or _is_nothing(b):
         return _is_none(s, a if _is_nothing(b) else b)
     for x, y in ((a, b), (b, a)):
@@ -704,7 +740,9 @@ def subscript(s: LoweringState, value: v.Abstract, index: v.Abstract) -> v.Abstr
             origin = origin.child(("item", index.value)) if origin is not None else None
             return fold(s, operator.getitem, held, index.value, origin=origin)
         case v.Choice():
-            return apply_choice(s, value, lambda t, chosen: subscript(t, chosen, index))
+            made = of_each(s, (value, index), subscript, operator.getitem)
+            assert made is not None
+            return made
         case v.Record(cls=cls) if cls is At:
             return v.Record("object", ("array", "index"), (value.items[0], indices(s, index)), At)
         case v.Leaf(operand=operand) if isinstance(operand.type, Array):
@@ -770,6 +808,12 @@ def indices(s: LoweringState, index: v.Abstract) -> v.Abstract:
 def lookup(s: LoweringState, table: v.Record, key: v.Abstract) -> v.Abstract:
     """`table[key]` of a dict: a constant key, or a string, enum member or number of the examples."""
     key = constant(key)
+    if alternatives(s, key):
+        return of_sorts(s, key, lambda t, x: lookup(t, table, x), unions.is_number, unions.is_word)
+    if is_number(key) and not any(isinstance(k, int | float) for k in table.keys):
+        s.check(s.scalar(False), "KeyError", "a number, and no key is one")
+        s.dead = True
+        return v.Static(None)
     if isinstance(key, v.Static):
         found = table.get(key.value)
         if found is None:

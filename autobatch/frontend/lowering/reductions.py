@@ -12,14 +12,18 @@ import jax.numpy as jnp
 from autobatch.frontend.library.numpy_arrays import kind_of
 from autobatch.frontend.library.ordering import first_of, keys_of
 from autobatch.frontend.library.tables import concatenate, flatten
+from autobatch.frontend.lowering import unions
+from autobatch.frontend.lowering.attributes import written
 from autobatch.frontend.lowering.branches import truth
 from autobatch.frontend.lowering.comprehensions import collect
 from autobatch.frontend.lowering.joins import conditional, stored
 from autobatch.frontend.lowering.loops import for_statement
 from autobatch.frontend.lowering.numbers import coerce, combine, integer, is_number, operand_of, present, traced
 from autobatch.frontend.lowering.operators import apply_binary, compare_with
+from autobatch.frontend.lowering.selection import of_each
 from autobatch.frontend.lowering.sequences import length, listing_item, sequence
 from autobatch.frontend.lowering.state import LoweringState, variable
+from autobatch.frontend.lowering.unions import taken_as
 from autobatch.frontend.syntax.sources import stores
 from autobatch.frontend.tracing.recipes import alike_for_all
 from autobatch.frontend.types import values as v
@@ -41,6 +45,8 @@ def sum_of(s: LoweringState, value: v.Abstract, start: v.Abstract, *, builtin: b
         return _combined(s, operator.add, found.items, start)
     if not is_number(start):
         return s.call(v.Static(_added), [value, start])
+    if _are_added(s, found):
+        return s.call(v.Static(_added), [value, start])
     listing = collect(s, found, lambda t, x: (True, lambda u: _term(u, x, "sum() adds")))
     if isinstance(listing, v.Record):
         return start
@@ -48,6 +54,11 @@ def sum_of(s: LoweringState, value: v.Abstract, start: v.Abstract, *, builtin: b
     if builtin and start == v.Static(0) and isinstance(found.length, v.Leaf) and isinstance(total.operand, Value):
         s.context.meanings[total.operand] = ("sum", found.length.operand)
     return total if start == v.Static(0) else apply_binary(s, operator.add, start, total)
+
+
+def _are_added(s: LoweringState, found: v.Lazy) -> bool:
+    """Are the elements objects of the user that are added to numbers?"""
+    return written(s, found.item(s.fork(), v.Static(0)), "__radd__")
 
 
 def _added(items: Any, total: Any) -> Any:
@@ -99,7 +110,9 @@ def _combined(s: LoweringState, function: Comparison, items: Sequence[v.Abstract
 
 
 def _term(s: LoweringState, value: v.Abstract, does: str) -> v.Abstract:
-    value = present(s, value)
+    value = taken_as(s, present(s, value), unions.is_number)
+    if (made := of_each(s, (value,), lambda t, x: _term(t, x, does), lambda x: sum([x]))) is not None:
+        return made
     if not is_number(value):
         cure = "take the parts one by one; or give sum() an object that it starts with: sum(vectors, Vector(0.0, 0.0))"
         s.refuse(f"{does} numbers and arrays, and this is a {type_name(value)}", cure)
@@ -283,8 +296,8 @@ def first_element(s: LoweringState, node: ast.Call) -> v.Abstract | None:
             return None
     if generator is None or variable(s, "next") != v.Static(next):
         return None
-    before = dict(s.env)
-    for name in stores(*(g.target for g in generator.generators)):
+    before, own = dict(s.env), stores(*(g.target for g in generator.generators))
+    for name in own:
         s.env.pop(name, None)
     s.bind(_FOUND, stored(s, s.evaluate(default[0])) if default else v.Unset(_FOUND))
     s.bind(_HIT, v.Static(False))
@@ -293,7 +306,7 @@ def first_element(s: LoweringState, node: ast.Call) -> v.Abstract | None:
         known[node] = _search(generator)
     for_statement(s, known[node])
     found, hit = s.env[_FOUND].value, present(s, s.env[_HIT].value)
-    s.restore(before)
+    s.restore(before, own)
     if not default:
         s.check(operand_of(s, hit), "StopIteration", "")
         if isinstance(found, v.Unset):

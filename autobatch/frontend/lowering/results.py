@@ -20,6 +20,7 @@ from autobatch.frontend.memory.heaps import left_by_entry, missing
 from autobatch.frontend.memory.list_heap import copied, tuple_of
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import (
+    ChoiceLayout,
     HeldLayout,
     Layout,
     LeafLayout,
@@ -40,6 +41,7 @@ from autobatch.frontend.types.unify import LayoutConflict, unify
 from autobatch.ir.core import Array, List, Literal, Operand, Type
 from autobatch.ir.template import (
     ORIGIN,
+    ChoiceTemplate,
     Container,
     Fixed,
     HeapTemplate,
@@ -76,6 +78,8 @@ class EntryOutputs:
                 return Output(self._output(operand), operand.type, python)
             case v.Optional(value=inner, missing=missing):
                 return OptionalTemplate(self._template(inner), self._output(missing))
+            case v.Choice(index=index, alternatives=alternatives) if not any(map(_is_function, alternatives)):
+                return ChoiceTemplate(tuple(map(self._template, alternatives)), self._output(index))
             case v.Record(kind="table", items=items):
                 return self._table(value, [x for x in items if not isinstance(x, v.Static | v.LocalFunction)])
             case v.Record(kind, keys, items, cls, treedef):
@@ -239,6 +243,8 @@ def prepared(s: LoweringState, value: v.Abstract, inside: bool, objects: Objects
             return prepared(s, present(s, value), inside, objects)
         case v.Optional(value=inner):
             return replace(value, value=prepared(s, inner, True, objects))
+        case v.Choice(alternatives=alternatives):
+            return replace(value, alternatives=tuple(prepared(s, x, True, objects) for x in alternatives))
         case v.Record(kind="list", items=items):
             return _written_out(s, [stored(s, i) for i in items], inside)
         case v.Record(kind=kind, items=items):
@@ -277,6 +283,8 @@ def _held_by(heap: Heap) -> set[Heap]:
                 todo += items
             case OptionalLayout(value=value):
                 todo.append(value)
+            case ChoiceLayout(alternatives=alternatives):
+                todo += alternatives
             case ListingLayout(elem=elem):
                 todo.append(elem)
     return found
@@ -296,6 +304,8 @@ def _is_prepared(elem: Layout) -> bool:
             return kind != "list" and all(map(_is_prepared, items))
         case OptionalLayout(value=inner, unset=unset):
             return not unset and _is_prepared(inner)
+        case ChoiceLayout(alternatives=alternatives):
+            return all(map(_is_prepared, alternatives))
         case ListingLayout(elem=inner):
             return _is_prepared(inner)
         case RowLayout(heap=heap):
@@ -344,6 +354,8 @@ def _common(items: Sequence[v.Abstract]) -> Layout | None:
 def _same_shapes(layout: Layout, joined: Layout) -> bool:
     """Does a value of one layout keep its shape as a value of the other?"""
     match layout, joined:
+        case _, ChoiceLayout():
+            return isinstance(layout, ChoiceLayout)
         case OptionalLayout(value=x), OptionalLayout(value=y):
             return _same_shapes(x, y)
         case _, OptionalLayout(value=y):
@@ -371,6 +383,10 @@ def _leaf_type(layout: Layout) -> Type | None:
             return static_type(value.value)
         case _:
             return None
+
+
+def _is_function(value: v.Abstract) -> bool:
+    return isinstance(value, v.LocalFunction | v.Method) or (isinstance(value, v.Static) and callable(value.value))
 
 
 def _is_numeric(layout: Layout) -> bool:

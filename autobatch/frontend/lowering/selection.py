@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 
+from autobatch.errors import SourceError, TypeConflictError, UnsupportedError
 from autobatch.frontend.library.numpy_arrays import kind_of
 from autobatch.frontend.lowering.joins import conditional
 from autobatch.frontend.lowering.numbers import coerce, operand_of, traced
-from autobatch.frontend.lowering.state import LoweringState, expand
+from autobatch.frontend.lowering.state import Ended, LoweringState, expand
 from autobatch.frontend.tracing.tracing import trace
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import LeafLayout, NotStored, layout_of
+from autobatch.frontend.types.layouts import LeafLayout, NotStored, is_python, layout_of, type_name
 from autobatch.frontend.types.unify import LayoutConflict, unify
-from autobatch.ir.core import Array, Operand
+from autobatch.ir.core import STR, Array, List, Literal, Operand, Tag, Value
 
 
 def select(s: LoweringState, index: Operand, alternatives: Sequence[v.Abstract]) -> v.Abstract:
@@ -78,13 +80,23 @@ def chain(s: LoweringState, index: Operand, alternatives: Sequence[v.Abstract]) 
     return at(s, 0)
 
 
-def of_each(s: LoweringState, values: Sequence[v.Abstract], use: Any) -> v.Abstract | None:
+def of_each(
+    s: LoweringState, values: Sequence[v.Abstract], use: Any, python: Callable[..., Any] | None = None
+) -> v.Abstract | None:
     """`use(state, *values)` of each alternative, where one of the values is a choice between classes, or values that
-    are no functions (those are passed on as they are); None where none is."""
-    for k, value in enumerate(values):
-        if isinstance(value, v.Choice) and not all(map(_is_function, value.alternatives)):
-            return apply_choice(s, value, lambda t, x, k=k: use(t, *values[:k], x, *values[k + 1 :]))
-    return None
+    are no functions (those are passed on as they are); None where none is. `python`: what Python does with the
+    values."""
+    k = next((k for k, x in enumerate(values) if isinstance(x, v.Choice) and not _of_functions(x)), None)
+    if k is None:
+        return None
+    choice, before, after = values[k], values[:k], values[k + 1 :]
+    assert isinstance(choice, v.Choice)
+    failure = None if python is None else lambda x: _failure(python, [*before, x, *after])
+    return apply_choice(s, choice, lambda t, x: use(t, *before, x, *after), failure)
+
+
+def _of_functions(choice: v.Choice) -> bool:
+    return all(map(_is_function, choice.alternatives))
 
 
 def _is_function(value: v.Abstract) -> bool:
@@ -93,14 +105,140 @@ def _is_function(value: v.Abstract) -> bool:
     return isinstance(value, v.LocalFunction | v.Method)
 
 
-def apply_choice(s: LoweringState, choice: v.Choice, use: Any) -> v.Abstract:
-    """The result of `use` on the alternative picked at run time."""
+def apply_choice(s: LoweringState, choice: v.Choice, use: Any, failure: Failure | None = None) -> v.Abstract:
+    """The result of `use` on the alternative picked at run time. `failure`: what Python raises for an alternative
+    that has no such operation; the example fails with that."""
 
-    def at(t: LoweringState, position: int) -> v.Abstract:
-        if position == len(choice.alternatives) - 1:
-            result: v.Abstract = use(t, choice.alternatives[position])
+    def at(t: LoweringState, fit: Sequence[int]) -> v.Abstract:
+        if len(fit) == 1:
+            result: v.Abstract = use(t, choice.alternatives[fit[0]])
             return result
-        hit = traced(t, operator.eq, v.Leaf(choice.index), v.Static(position)).operand
-        return conditional(t, hit, lambda u: use(u, choice.alternatives[position]), lambda u: at(u, position + 1))
+        hit = is_one_of(t, choice, frozenset(fit[:1]))
+        return conditional(t, hit, lambda u: use(u, choice.alternatives[fit[0]]), lambda u: at(u, fit[1:]))
 
-    return at(s, 0)
+    fit: Sequence[int] = sorted(possible(s, choice))
+    if failure is not None:
+        fit = _with_meaning(s, choice, fit, use, failure)
+    if not fit:
+        s.dead = True
+        return v.Static(None)
+    return at(s, fit)
+
+
+Failure = Callable[[v.Abstract], type[Exception] | None]
+
+
+def failure_of(python: Callable[..., Any]) -> Failure:
+    """What a function of Python of one value raises for some alternatives."""
+    return lambda x: _failure(python, [x])
+
+
+def _with_meaning(s: LoweringState, choice: v.Choice, fit: Sequence[int], use: Any, failure: Failure) -> Sequence[int]:
+    """Those of some alternatives for which `use` has a meaning, as Python has it."""
+    refused = {k: error for k in fit if (error := _refusal(s.fork(), use, choice.alternatives[k])) is not None}
+    if not refused:
+        return fit
+    failures = {k: failure(choice.alternatives[k]) for k in refused}
+    for k, kind in failures.items():
+        if kind is None:
+            raise refused[k]
+        name = type_name(choice.alternatives[k])
+        s.check(is_one_of(s, choice, frozenset([k]), negated=True), kind.__name__, f"a value of type {name} here")
+    return [k for k in fit if k not in refused]
+
+
+def _refusal(s: LoweringState, use: Any, value: v.Abstract) -> SourceError | None:
+    try:
+        use(s, value)
+    except Ended:
+        return None
+    except (UnsupportedError, TypeConflictError) as error:
+        return error
+    return None
+
+
+def _failure(python: Callable[..., Any], values: Sequence[v.Abstract]) -> type[Exception] | None:
+    """What Python raises for values of these types, whatever they are: TypeError or AttributeError; None where it
+    takes some, or where that is not known."""
+    samples = [_sample(x) for x in values]
+    if any(x is _UNKNOWN for x in samples):
+        return None
+    try:
+        python(*samples)
+    except TypeError:
+        return TypeError
+    except AttributeError:
+        return AttributeError
+    except Exception:
+        return None
+    return None
+
+
+_UNKNOWN = object()
+
+
+def _sample(value: v.Abstract) -> Any:
+    """A value of the same type."""
+    match value:
+        case v.Static(value=held):
+            return held
+        case v.Leaf(type=Array() as type) if is_python(type):
+            return True if type.is_bool else 1 if type.is_integer else 1.0
+        case v.Leaf(type=Tag()) if value.type == STR:
+            return "1"
+        case v.Leaf(type=List()) | v.Listing(array=False, is_tuple=False) | v.Record(kind="list"):
+            return [1]
+        case v.Listing(array=False) | v.Record(kind="tuple"):
+            return (1,)
+        case v.Record(kind="dict"):
+            return {1: 1}
+        case _:
+            return _UNKNOWN
+
+
+def possible(s: LoweringState, choice: v.Choice) -> frozenset[int]:
+    """The alternatives that may be picked here."""
+    known = s.block.fact(choice.index).classes if isinstance(choice.index, Value) else None
+    return frozenset(range(len(choice.alternatives))) if known is None else known
+
+
+def is_one_of(s: LoweringState, choice: v.Choice, fit: frozenset[int], negated: bool = False) -> Operand:
+    """Is it one of these alternatives that is picked? Static where it is known."""
+    may_be = possible(s, choice)
+    fit = may_be - fit if negated else fit
+    if not may_be & fit or may_be <= fit:
+        return s.scalar(bool(may_be & fit))
+    key = ("is_class", choice.index, fit)
+    known = s.block.recall(key)
+    if isinstance(known, v.Leaf):
+        return known.operand
+    result = traced(s, _is_in, v.Leaf(choice.index), v.Static(tuple(sorted(fit & may_be)))).operand
+    if isinstance(result, Value):
+        s.context.meanings[result] = ("is_class", choice.index, fit, may_be)
+        s.block.memo[key] = v.Leaf(result)
+    return result
+
+
+def picked(s: LoweringState, choice: v.Choice, fit: frozenset[int]) -> v.Abstract:
+    """The same as a value."""
+    found = is_one_of(s, choice, fit)
+    known = found.value if isinstance(found, Literal) else s.block.truth(found)
+    return v.Leaf(found) if known is None else v.Static(known)
+
+
+def tested(s: LoweringState, choice: v.Choice, test: Callable[[LoweringState, v.Abstract], v.Abstract]) -> v.Abstract:
+    """A test of the alternative picked, as one of which are picked, where the types say whether it holds."""
+    found = [test(s.fork(), x) for x in choice.alternatives]
+    if not all(isinstance(x, v.Static) for x in found):
+        return apply_choice(s, choice, test)
+    return picked(s, choice, frozenset(k for k, x in enumerate(found) if x == v.Static(True)))
+
+
+def _is_in(index: Any, places: tuple[int, ...]) -> Any:
+    return functools.reduce(operator.or_, (index == k for k in places))
+
+
+def narrowed(s: LoweringState, choice: v.Choice) -> v.Abstract:
+    """The one value that it can be here; else as it is."""
+    fit = possible(s, choice)
+    return choice.alternatives[min(fit)] if len(fit) == 1 else choice

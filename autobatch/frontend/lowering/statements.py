@@ -39,9 +39,10 @@ from autobatch.frontend.lowering.exceptions import (
 from autobatch.frontend.lowering.functions import define
 from autobatch.frontend.lowering.joins import arms, conditional, join, stored
 from autobatch.frontend.lowering.loops import for_statement, while_statement
-from autobatch.frontend.lowering.numbers import combine, operand_of, present, traced
+from autobatch.frontend.lowering.numbers import combine, operand_of, present
 from autobatch.frontend.lowering.operators import compare_with, equal, identical
 from autobatch.frontend.lowering.refusals import STATEMENT_REFUSALS
+from autobatch.frontend.lowering.selection import picked
 from autobatch.frontend.lowering.sequences import arithmetic, length, sequence, sliced
 from autobatch.frontend.lowering.state import BROKE, CONTINUED, RESULT, RETURNED, LoweringState, expand, hand_out
 from autobatch.frontend.memory import heaps, list_heap
@@ -330,7 +331,7 @@ def _alternatives(
         return
     assert isinstance(subject, v.Choice)
     position = len(subject.alternatives) - len(alternatives)
-    chosen = truth(s, traced(s, operator.eq, v.Leaf(subject.index), v.Static(position)))
+    chosen = truth(s, picked(s, subject, frozenset([position])))
     then = lambda t: _cases(t, first, node.cases, (), node)
     branch_on(s, chosen, then, lambda t, tail: _alternatives(t, subject, others, tail, node), rest, node)
 

@@ -34,13 +34,11 @@ from autobatch.frontend.types.layouts import (
     HeldLayout,
     Layout,
     OptionalLayout,
-    RecordLayout,
     layout_of,
     leaf_type,
     static_type,
 )
-from autobatch.frontend.types.unify import LayoutConflict, unaliased, unify
-from autobatch.ir.core import Array, List, Ref, Tag, Type, Value
+from autobatch.ir.core import Array, List, Tag, Type
 
 Sort = Callable[[Type], bool]
 
@@ -121,55 +119,6 @@ def _type_of(layout: Layout) -> Type | None:
     if isinstance(layout, OptionalLayout):
         return _type_of(layout.value)
     return static_type(layout.value.value) if isinstance(layout, HeldLayout) else leaf_type(layout)
-
-
-def beside(s: LoweringState, value: v.Abstract, layout: Layout) -> v.Abstract:
-    """A value that may be of several types, in a place of some layout: as a value of that, if it is no object."""
-    type = _type_of(layout)
-    return taken_as(s, value, *(sort for sort in SORTS if type is not None and sort(type)))
-
-
-def level(s: LoweringState, value: v.Abstract, other: v.Abstract) -> v.Abstract:
-    """Two values meet of which one may be of several types: both stay references where the other one was read of such
-    a reference; else it is taken for what the other is."""
-    if isinstance(value, v.Leaf) and isinstance(value.type, Ref) and isinstance(other, v.Leaf | v.Static | v.Optional):
-        return value if _reference(s, other, value.type) is not None else beside(s, value, layout_of(other))
-    if isinstance(other, v.Leaf) and isinstance(other.type, Ref):
-        return _reference(s, value, other.type) or value
-    return value
-
-
-def _reference(s: LoweringState, value: v.Abstract, type: Ref) -> v.Leaf | None:
-    """The reference of that type which a value was read of."""
-    if not isinstance(value, v.Leaf) or not isinstance(value.operand, Value):
-        return None
-    match s.context.meanings.get(value.operand):
-        case ("value of", v.Leaf() as reference) if reference.type == type:
-            return reference
-        case _:
-            return None
-
-
-def joined(s: LoweringState, a: Layout, b: Layout) -> Layout | None:
-    """What references and values that some of them stand for have in common: those values; None for others."""
-    for references, values in ((a, b), (b, a)):
-        type, wanted = leaf_type(references), _type_of(values)
-        if isinstance(type, Ref) and wanted is not None:
-            fields = [f for f in s.context.schema.store(type.store).fields if f.name == VALUE]
-            if any(sort(f.type) and sort(wanted) for f in fields for sort in SORTS):
-                return values
-    a, b = unaliased(a), unaliased(b)
-    if isinstance(a, RecordLayout) and isinstance(b, RecordLayout) and (a.kind, a.keys) == (b.kind, b.keys):
-        items = tuple(_joined_part(s, x, y) for x, y in zip(a.items, b.items, strict=True))
-        return replace(b, items=tuple(x for x in items if x is not None)) if None not in items else None
-    return None
-
-
-def _joined_part(s: LoweringState, a: Layout, b: Layout) -> Layout | None:
-    try:
-        return unify(a, b)
-    except LayoutConflict:
-        return joined(s, a, b)
 
 
 def is_number(type: Type) -> bool:

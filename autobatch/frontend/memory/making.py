@@ -31,7 +31,7 @@ def made_by(s: LoweringState, value: v.Abstract, site: object) -> v.Abstract:
         return value
     if not (is_list(value) or is_dict_value(value) or is_given(value)) and not isinstance(value, v.Lazy):
         return value
-    if isinstance(value, v.Lazy) and (value.dicts or isinstance(site, ast.Call)):
+    if isinstance(value, v.Lazy) and (value.dicts or (isinstance(site, ast.Call) and not value.is_list)):
         return value  # a view, or what zip() gives, which is no list
     heap = s.context.memory.sites.get(site)
     if heap is None:

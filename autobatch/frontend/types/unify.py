@@ -38,7 +38,7 @@ from autobatch.frontend.types.layouts import (
     static_type,
 )
 from autobatch.frontend.types.statics import same_static
-from autobatch.ir.core import MADE, Array, BuiltObject, List, Ref, Type
+from autobatch.ir.core import MADE, Array, BuiltObject, List, Ref, Tag, Type
 from autobatch.source import Span
 
 if TYPE_CHECKING:
@@ -165,6 +165,17 @@ def _unaliased(layout: Layout, made: list[Layout]) -> Layout:
 def _unify(a: Layout, b: Layout) -> Layout:
     if a == b:
         return a
+    try:
+        return _unify_sorts(a, b)
+    except LayoutConflict:
+        x, y = sort_of(a), sort_of(b)
+        if x is None or y is None or x == y:
+            raise
+    return _choice_of(a, b)
+
+
+def _unify_sorts(a: Layout, b: Layout) -> Layout:
+    """What values of one sort have in common."""
     match a, b:
         case (UnsetLayout(name=name), other) | (other, UnsetLayout(name=name)):
             if name.startswith("<") or (isinstance(other, OptionalLayout) and other.unset):
@@ -181,6 +192,8 @@ def _unify(a: Layout, b: Layout) -> Layout:
             return optional(_dynamic(other) if isinstance(other, HeldLayout) else other)
         case (HeldLayout(value=x), HeldLayout(value=y)) if same_static(x.value, y.value):
             return a
+        case _ if ChoiceLayout in (type(a), type(b)):
+            return _choice_of(a, b)
         case _ if _is_table_layout(a) and _is_table_layout(b):
             return _unify_tables(a, b)
         case (RowLayout(heap=x), RowLayout(heap=y)) if x.whole.fits(y.whole):
@@ -222,7 +235,7 @@ def _unify(a: Layout, b: Layout) -> Layout:
         case (MethodLayout(), MethodLayout()) if a.name == b.name:
             return MethodLayout(_unify(a.function, b.function), _unify(a.receiver, b.receiver), a.name)
         case _ if _is_function(a) and _is_function(b):
-            return _unify_functions(a, b)
+            return _choice_of(a, b)
     x, y = _dynamic(a), _dynamic(b)
     if isinstance(x, LeafLayout) and isinstance(y, LeafLayout):
         if isinstance(x.type, List) and isinstance(y.type, List) and x.type.elem == y.type.elem:
@@ -255,11 +268,43 @@ def _object_class(layout: Layout) -> type | None:
 def _is_function(layout: Layout) -> bool:
     if isinstance(layout, HeldLayout):
         return callable(layout.value.value)
-    return isinstance(layout, FunctionLayout | MethodLayout | ChoiceLayout)
+    return isinstance(layout, FunctionLayout | MethodLayout)
 
 
-def _unify_functions(a: Layout, b: Layout) -> Layout:
-    """One of several functions."""
+def sort_of(layout: Layout) -> str | None:
+    """The sort of a value: what Python tells apart by its type, and no operation takes in the place of another. None
+    for functions and objects of the examples, which may be of several types themselves (`unions.py`)."""
+    match layout:
+        case HeldLayout(value=held) if is_static_set(held):
+            return "set"
+        case HeldLayout() if _dynamic(layout) is layout:
+            return None
+        case SharedLayout() | HeldLayout():
+            return sort_of(_dynamic(layout))
+        case LeafLayout(type=Array()) | ListingLayout(array=True):
+            return "number"
+        case LeafLayout(type=Tag(vocabulary=vocabulary)):
+            return vocabulary
+        case LeafLayout(type=List()) | RecordLayout(kind="list"):
+            return "list"
+        case ListingLayout(is_tuple=is_tuple):
+            return "tuple" if is_tuple else "list"
+        case RecordLayout(kind="dict"):
+            return "dict"
+        case RecordLayout(kind="tuple"):
+            return "tuple"
+        case RecordLayout(kind="table", cls=cls) if cls is not None:
+            return cls.__name__
+        case RowLayout(heap=heap) if heap.whole.in_segments or heap.whole.is_record:
+            return "dict" if heap.whole.is_record else heap.whole.cls.__name__
+        case RowLayout() | RecordLayout(kind="object" | "namedtuple") | LeafLayout(type=BuiltObject() | Ref()):
+            return "object"
+        case _:
+            return None
+
+
+def _choice_of(a: Layout, b: Layout) -> Layout:
+    """One of several functions, or a value of one of several sorts."""
     found = list(a.alternatives if isinstance(a, ChoiceLayout) else (a,))
     for layout in b.alternatives if isinstance(b, ChoiceLayout) else (b,):
         known = position_among(found, layout)
@@ -267,23 +312,25 @@ def _unify_functions(a: Layout, b: Layout) -> Layout:
             found.append(layout)
         else:
             found[known] = _unify(found[known], layout)
+    if len({_is_function(x) for x in found}) > 1:
+        raise LayoutConflict(f"{describe(a)} and {describe(b)}")
     return ChoiceLayout(tuple(found)) if len(found) > 1 else found[0]
 
 
 def position_among(alternatives: Sequence[Layout], layout: Layout) -> int | None:
-    """Which of several functions it is."""
-    return next((k for k, known in enumerate(alternatives) if _is_one(known, layout)), None)
+    """Which of several functions, or sorts of values, it is."""
+    return next((k for k, known in enumerate(alternatives) if known == layout or _is_one(known, layout)), None)
 
 
 def _is_one(a: Layout, b: Layout) -> bool:
-    """Are they one function, whose captured values may differ?"""
+    """Are they one function, whose captured values may differ, or values of one sort?"""
     match a, b:
         case FunctionLayout(), FunctionLayout():
             return (a.source, a.names, a.default_names) == (b.source, b.names, b.default_names)
         case MethodLayout(), MethodLayout():
             return a.name == b.name and _is_one(a.function, b.function)
         case _:
-            return a == b
+            return sort_of(a) == sort_of(b) is not None
 
 
 def optional(layout: Layout) -> Layout:
@@ -291,6 +338,8 @@ def optional(layout: Layout) -> Layout:
     type = leaf_type(layout)
     if isinstance(layout, RowLayout):
         return replace(layout, null=True)
+    if isinstance(layout, ChoiceLayout) and not any(map(_is_function, layout.alternatives)):
+        return _choice_of(layout, layout_of(v.Static(None)))
     if isinstance(type, Ref | List | BuiltObject):
         return LeafLayout(type, numpy=is_numpy(layout))
     return layout if isinstance(layout, OptionalLayout) and not layout.unset else OptionalLayout(layout)

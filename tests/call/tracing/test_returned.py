@@ -268,9 +268,9 @@ def test_what_cannot_be_copied_is_refused() -> None:
 
 def test_failed_examples_are_none() -> None:
     def failing(w: Any, words: list[str]) -> Any:
-        return {x: w for x in words} | {"first": words[0]}
+        return {x: w for x in words} | {"first": words[0], "n": 0 * id(words)}
 
     f = ab.batched(failing, in_axes=(None, 0), on_error="mask")
     found, failures = f(jnp.float32(2.0), BATCH)
     assert failures.failed.tolist() == [False, False, False, True]
-    assert ab.unbatch(found)[2:] == [{"the": 2.0, "dog": 2.0, "first": "the"}, None]
+    assert ab.unbatch(found)[2:] == [{"the": 2.0, "dog": 2.0, "first": "the", "n": 0}, None]
