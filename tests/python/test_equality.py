@@ -127,3 +127,12 @@ def test_floats_are_compared_as_the_device_has_them():
             assert np.asarray(ab.batched(function, backend=backend)(*data)).tolist() == wanted
         whole = ab.batched(function)
         assert np.asarray(jax.jit(lambda *a, f=whole: f(*a))(*whole.pack(*data).args)).tolist() == wanted
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_none_beside_tuples(backend):
+    def same(a, b):
+        return a == b, a != b
+
+    data = [(1, 2), None, (1, 2), None], [(1, 2), None, None, (3, 4)]
+    assert_same(ab.unbatch(ab.batched(same, backend=backend)(*data)), list(map(same, *data)))

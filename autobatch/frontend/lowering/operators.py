@@ -408,7 +408,7 @@ def _holds_container(s: LoweringState, value: v.Abstract) -> bool:
 def _equal_parts(s: LoweringState, a: v.Leaf, b: v.Abstract, classes: Sequence[int]) -> v.Abstract:
     """Is a container of the examples, of one of these classes, equal to another one?"""
     if not classes:
-        return v.Static(False)
+        return _is_none(s, b)
     first, *others = classes
     there, narrowed = is_class(s, a.operand, frozenset([first])), replace(a, classes=frozenset([first]))
 
@@ -810,7 +810,7 @@ def lookup(s: LoweringState, table: v.Record, key: v.Abstract) -> v.Abstract:
     key = constant(key)
     if alternatives(s, key):
         return of_sorts(s, key, lambda t, x: lookup(t, table, x), unions.is_number, unions.is_word)
-    if is_number(key) and not any(isinstance(k, int | float) for k in table.keys):
+    if isinstance(key, v.Leaf) and is_number(key) and table.keys and all(isinstance(k, str) for k in table.keys):
         s.check(s.scalar(False), "KeyError", "a number, and no key is one")
         s.dead = True
         return v.Static(None)

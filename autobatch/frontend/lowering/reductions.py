@@ -29,7 +29,7 @@ from autobatch.frontend.tracing.recipes import alike_for_all
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import LeafLayout, type_name
 from autobatch.ir import jax_compat
-from autobatch.ir.core import INT, Array, For, Operand, Region, Value
+from autobatch.ir.core import INT, Array, For, List, Operand, Region, Value
 from autobatch.ir.ops import own
 
 Comparison = Callable[[Any, Any], Any]
@@ -43,9 +43,7 @@ def sum_of(s: LoweringState, value: v.Abstract, start: v.Abstract, *, builtin: b
         return concatenate(s, start, flatten(s, lists))
     if isinstance(found, v.Record):
         return _combined(s, operator.add, found.items, start)
-    if not is_number(start):
-        return s.call(v.Static(_added), [value, start])
-    if _are_added(s, found):
+    if not is_number(start) or _are_added(s, value, found):
         return s.call(v.Static(_added), [value, start])
     listing = collect(s, found, lambda t, x: (True, lambda u: _term(u, x, "sum() adds")))
     if isinstance(listing, v.Record):
@@ -56,9 +54,10 @@ def sum_of(s: LoweringState, value: v.Abstract, start: v.Abstract, *, builtin: b
     return total if start == v.Static(0) else apply_binary(s, operator.add, start, total)
 
 
-def _are_added(s: LoweringState, found: v.Lazy) -> bool:
-    """Are the elements objects of the user that are added to numbers?"""
-    return written(s, found.item(s.fork(), v.Static(0)), "__radd__")
+def _are_added(s: LoweringState, value: v.Abstract, found: v.Lazy) -> bool:
+    """Are the elements of a list objects of the user, which are added to numbers?"""
+    is_list = isinstance(value, v.Listing | v.MemoryRow) or (isinstance(value, v.Leaf) and isinstance(value.type, List))
+    return is_list and written(s, found.item(s.fork(), v.Static(0)), "__radd__")
 
 
 def _added(items: Any, total: Any) -> Any:

@@ -180,7 +180,7 @@ _UNKNOWN = object()
 def _sample(value: v.Abstract) -> Any:
     """A value of the same type."""
     match value:
-        case v.Static(value=held):
+        case v.Static(value=None | bool() | int() | float() | complex() | str() as held):
             return held
         case v.Leaf(type=Array() as type) if is_python(type):
             return True if type.is_bool else 1 if type.is_integer else 1.0
