@@ -67,16 +67,6 @@ def _elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda op, *xs: function(*same_rank(same_width(xs)))
 
 
-def _compared(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Floats are compared as the device does: what memory holds has lost the digits that columns have here."""
-    return lambda op, *xs: function(*map(on_device, same_rank(same_width(xs))))
-
-
-def on_device(x: Rows) -> Rows:
-    """Floats in the width that the device has for them."""
-    return x.astype(np.float32) if x.dtype == np.float64 and not _x64() else x
-
-
 def is_integer(*xs: Rows) -> bool:
     return all(x.dtype.kind in "iu" for x in xs)
 
@@ -119,6 +109,8 @@ def _round_as_jax(op: Op, x: Rows) -> Rows:
 
 def _convert(op: Op, x: Rows) -> Rows:
     target = host_dtype(Array(str(np.dtype(op["new_dtype"])), (), op["weak_type"]))
+    if x.dtype == np.float32 and np.dtype(op["new_dtype"]) == np.float32:
+        return x
     return saturate(x, target)
 
 
@@ -218,12 +210,12 @@ HOST: dict[str, Callable[..., Any]] = {
     "nextafter": _elementwise(np.nextafter),
     "atan2": _elementwise(np.arctan2),
     # comparison and logic
-    "eq": _compared(np.equal),
-    "ne": _compared(np.not_equal),
-    "lt": _compared(np.less),
-    "le": _compared(np.less_equal),
-    "gt": _compared(np.greater),
-    "ge": _compared(np.greater_equal),
+    "eq": _elementwise(np.equal),
+    "ne": _elementwise(np.not_equal),
+    "lt": _elementwise(np.less),
+    "le": _elementwise(np.less_equal),
+    "gt": _elementwise(np.greater),
+    "ge": _elementwise(np.greater_equal),
     "and": _elementwise(np.bitwise_and),
     "or": _elementwise(np.bitwise_or),
     "xor": _elementwise(np.bitwise_xor),
@@ -369,9 +361,17 @@ def evaluate(op: Op, types: Sequence[Array], xs: Sequence[Rows], rows: int = 1) 
     if not can_evaluate(op) or not xs:
         return evaluate_with_jax(op, types, *xs, rows=rows)
     function = HOST[op.name] if op.is_jax else OWN_HOST[op.name]
+    held = list(map(np.asarray, xs))
     with np.errstate(all="ignore"):
-        out = function(op, *map(np.asarray, xs))
-    return [np.asarray(out).astype(host_dtype(types[0]), copy=False)]
+        out = np.asarray(function(op, *held))
+    return [out if _is_narrow(out, held) else out.astype(host_dtype(types[0]), copy=False)]
+
+
+def _is_narrow(out: Rows, xs: Sequence[Rows]) -> bool:
+    """Has a float no more digits than the device's, as it was read of memory? It stays of that width, so that others
+    are rounded where they meet it."""
+    widths = {x.dtype for x in xs if x.dtype.kind == "f"}
+    return out.dtype == np.float32 and widths == {np.dtype(np.float32)}
 
 
 OF_WIDTH = frozenset({"clz", "population_count"})

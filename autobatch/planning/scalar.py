@@ -91,15 +91,6 @@ PYTHON: dict[str, Operation] = {
 }
 """Operations on scalars that Python has itself, with Python's meaning."""
 
-COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
-
-
-def _rounded(compare: Operation) -> Operation:
-    """The comparison of floats as the device makes it."""
-
-    return lambda x, y: bool(compare(host_ops.on_device(np.asarray(x)), host_ops.on_device(np.asarray(y))))
-
-
 REDUCE: dict[str, Callable[[tuple[Any, ...]], Any]] = {
     "sum": sum,
     "prod": math.prod,
@@ -199,10 +190,6 @@ def _operation(instruction: Apply, columns: Columns, example: Callable[[], int])
             return lambda which, *cases: cases[int(which)]
         case "not" if scalar:
             return lambda x: (not x) if isinstance(x, (bool, np.bool_)) else ~x
-        case _ if (
-            scalar and op.name in COMPARISONS and all(isinstance(t, Array) and t.dtype == "float32" for t in types)
-        ):
-            return _rounded(PYTHON[op.name])
         case _ if scalar and op.name in PYTHON:
             return PYTHON[op.name]
     types_of_results = [r.type for r in instruction.results if isinstance(r.type, Array)]
@@ -223,7 +210,8 @@ def nothing(type: Type) -> np.ndarray[Any, Any]:
 
 
 def _plain(value: Any) -> Any:
-    return value.item() if np.ndim(value) == 0 else value
+    """A scalar of Python; but a float that has no more digits than the device's stays such (`host_ops.evaluate`)."""
+    return value.item() if np.ndim(value) == 0 and np.asarray(value).dtype != np.float32 else value
 
 
 def _cell(columns: Columns, column: str, type: Any) -> Operation:
