@@ -109,8 +109,6 @@ def _round_as_jax(op: Op, x: Rows) -> Rows:
 
 def _convert(op: Op, x: Rows) -> Rows:
     target = host_dtype(Array(str(np.dtype(op["new_dtype"])), (), op["weak_type"]))
-    if x.dtype == np.float32 and np.dtype(op["new_dtype"]) == np.float32:
-        return x
     return saturate(x, target)
 
 
@@ -361,17 +359,9 @@ def evaluate(op: Op, types: Sequence[Array], xs: Sequence[Rows], rows: int = 1) 
     if not can_evaluate(op) or not xs:
         return evaluate_with_jax(op, types, *xs, rows=rows)
     function = HOST[op.name] if op.is_jax else OWN_HOST[op.name]
-    held = list(map(np.asarray, xs))
     with np.errstate(all="ignore"):
-        out = np.asarray(function(op, *held))
-    return [out if _is_narrow(out, held) else out.astype(host_dtype(types[0]), copy=False)]
-
-
-def _is_narrow(out: Rows, xs: Sequence[Rows]) -> bool:
-    """Has a float no more digits than the device's, as it was read of memory? It stays of that width, so that others
-    are rounded where they meet it."""
-    widths = {x.dtype for x in xs if x.dtype.kind == "f"}
-    return out.dtype == np.float32 and widths == {np.dtype(np.float32)}
+        out = function(op, *map(np.asarray, xs))
+    return [np.asarray(out).astype(host_dtype(types[0]), copy=False)]
 
 
 OF_WIDTH = frozenset({"clz", "population_count"})

@@ -65,21 +65,6 @@ def _total(division: Operation) -> Operation:
     return lambda x, y: division(x, y) if y else 0
 
 
-class _ReadOfMemory(float):
-    """A float that has no more digits than the device's, as memory has held it."""
-
-
-def _compared(compare: Operation) -> Operation:
-    """A comparison, in the device's width where a float was read of memory."""
-
-    def compared(x: Any, y: Any) -> Any:
-        if type(x) is _ReadOfMemory or type(y) is _ReadOfMemory:
-            return bool(compare(np.float32(x), np.float32(y)))
-        return compare(x, y)
-
-    return compared
-
-
 PYTHON: dict[str, Operation] = {
     "add": operator.add,
     "sub": operator.sub,
@@ -88,12 +73,12 @@ PYTHON: dict[str, Operation] = {
     "abs": abs,
     "max": lambda x, y: x if x >= y or x != x else y,  # of arrays: NaN stays, whichever it is
     "min": lambda x, y: x if x <= y or x != x else y,
-    "eq": _compared(operator.eq),
-    "ne": _compared(operator.ne),
-    "lt": _compared(operator.lt),
-    "le": _compared(operator.le),
-    "gt": _compared(operator.gt),
-    "ge": _compared(operator.ge),
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
     "and": operator.and_,
     "or": operator.or_,
     "xor": operator.xor,
@@ -203,8 +188,6 @@ def _operation(instruction: Apply, columns: Columns, example: Callable[[], int])
             return lambda: zero
         case "select_n" if scalar:
             return lambda which, *cases: cases[int(which)]
-        case "convert_element_type" if scalar and _is_widened(types[0], instruction.results[0].type):
-            return _ReadOfMemory
         case "not" if scalar:
             return lambda x: (not x) if isinstance(x, (bool, np.bool_)) else ~x
         case _ if scalar and op.name in PYTHON:
@@ -219,13 +202,6 @@ def _operation(instruction: Apply, columns: Columns, example: Callable[[], int])
         return results[0] if len(results) == 1 else tuple(results)
 
     return general
-
-
-def _is_widened(before: Type, after: Type) -> bool:
-    """Does a float of the device's width become one of Python's?"""
-    if not isinstance(before, Array) or not isinstance(after, Array):
-        return False
-    return before.dtype == after.dtype == "float32" and after.weak and not before.weak
 
 
 def nothing(type: Type) -> np.ndarray[Any, Any]:

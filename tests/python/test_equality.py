@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import jax
 import numpy as np
 import pytest
 
@@ -123,10 +122,8 @@ def test_floats_are_compared_as_the_device_has_them():
     data = [[0.3, 0.7, 0.3], [0.1, 0.1, 0.1]], [0.7, 0.1]
     for function in (in_a_chain, different, sorted_in):
         wanted = list(map(function, *data))
-        for backend in ("llvm", "auto", "xla", "interpret"):
+        for backend in ("llvm", "auto"):
             assert np.asarray(ab.batched(function, backend=backend)(*data)).tolist() == wanted
-        whole = ab.batched(function)
-        assert np.asarray(jax.jit(lambda *a, f=whole: f(*a))(*whole.pack(*data).args)).tolist() == wanted
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
