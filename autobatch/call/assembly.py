@@ -33,6 +33,7 @@ from autobatch.compiler.computed import (
     with_chosen,
 )
 from autobatch.data.columns import ROOT, ROOT_MISSING, has_mask
+from autobatch.data.infer import class_of_leaf
 from autobatch.data.schema import UNKNOWN, VALUE, Class, Field, ListStore, Schema, Store
 from autobatch.data.spec import element_type
 from autobatch.errors import BatchError
@@ -226,6 +227,8 @@ class BuiltColumns(Protocol):
 
     def cell(self, template: Template, level: ResultLevel) -> ResultCell: ...
 
+    def field(self, name: str, cell: ResultCell, column: str, classes: tuple[int, ...]) -> Field: ...
+
 
 def is_made(type: Type, adopted: Sequence[str]) -> bool:
     """Are values of this type, or the elements of its lists, objects that were made or stand beside such?"""
@@ -339,12 +342,7 @@ class MadeStore:
         for number, held in enumerate(self.fields):
             twin = any(f.name == held.name for f in self.fields[:number])
             column = f"{self.name}.{held.name}" + (f".{number}" if twin else "")
-            columns[column] = held.cell.values
-            if held.cell.missing is not None:
-                columns[f"{column}?"] = held.cell.missing
-            optional, unknown = held.cell.missing is not None, held.cell.type == UNKNOWN
-            kind, null = held.cell.type, held.cell.has_none
-            fields.append(Field(held.name, kind, column, tuple(held.classes), optional, unknown, null))
+            fields.append(self.batch.field(held.name, held.cell, column, tuple(held.classes)))
         columns[f"{self.name}.#tag"] = tags
         columns[transfer.STARTS + self.name] = self.rows.starts
         self.batch.stores[self.position] = Store(self.name, tuple(self.classes), tuple(fields))
@@ -746,20 +744,24 @@ class Assembler:
         self.stores.append(Store(name, (), ()))  # reserves the name while the children are built
         fields, tags = [], xp.zeros(level.count, xp.int32)
         for key, child in zip(template.keys, template.children, strict=True):
-            cell, column = self.cell(child, level), f"{name}.{key}"
+            cell = self.cell(child, level)
             if members and key == CLASS:
                 tags = cell.values
                 continue
-            self.columns[column] = cell.values
-            if cell.missing is not None:
-                self.columns[f"{column}?"] = cell.missing
-            optional, unknown = cell.missing is not None, cell.type == UNKNOWN
             owners = tuple(k for k, m in enumerate(members) if key in m.keys) if members else (0,)
-            fields.append(Field(str(key), cell.type, column, owners, optional, unknown, cell.has_none))
+            fields.append(self.field(str(key), cell, f"{name}.{key}", owners))
         self.stores[position] = Store(name, _classes(name, template, members), tuple(fields))
         self.columns[f"{name}.#tag"] = tags
         self.columns[transfer.STARTS + name] = level.starts
         return ResultCell(Ref(name), xp.arange(level.count, dtype=xp.int32))
+
+    def field(self, name: str, cell: ResultCell, column: str, classes: tuple[int, ...]) -> Field:
+        """A field of some classes, whose column is this cell."""
+        self.columns[column] = cell.values
+        if cell.missing is not None:
+            self.columns[f"{column}?"] = cell.missing
+        optional, unknown = cell.missing is not None, cell.type == UNKNOWN
+        return Field(name, cell.type, column, classes, optional, unknown, cell.has_none)
 
     def choice(self, alternatives: Sequence[Template], index: Any, level: ResultLevel) -> ResultCell:
         """A value of one of several types in every row: a record "value" of the class that says which."""
@@ -767,12 +769,8 @@ class Assembler:
         self.stores.append(Store(name, (), ()))  # reserves the name while the values are built
         fields, classes = [], []
         for k, alternative in enumerate(alternatives):
-            cell, column = self.cell(alternative, level), f"{name}.{k}"
-            self.columns[column] = cell.values
-            if cell.missing is not None:
-                self.columns[f"{column}?"] = cell.missing
-            optional, unknown = cell.missing is not None, cell.type == UNKNOWN
-            fields.append(Field(VALUE, cell.type, column, (k,), optional, unknown, cell.has_none))
+            cell = self.cell(alternative, level)
+            fields.append(self.field(VALUE, cell, f"{name}.{k}", (k,)))
             classes.append(Class(f"{name}{k}", "value", _class_of(cell.type)))
         self.stores[position] = Store(name, tuple(classes), tuple(fields))
         self.columns[f"{name}.#tag"] = xp.asarray(index, xp.int32)
@@ -809,17 +807,9 @@ class Assembler:
 
 def _class_of(kind: Type) -> type | None:
     """The class of values of a type; None for members of enums."""
-    match kind:
-        case Tag():
-            return str if kind == STR else None
-        case Array(shape=()) if kind.weak or kind.is_bool:
-            return bool if kind.is_bool else int if kind.is_integer else float
-        case Array():
-            return np.ndarray
-        case List():
-            return list
-        case _:
-            return object
+    if isinstance(kind, Tag) and kind != STR:
+        return None
+    return class_of_leaf(kind) if isinstance(kind, Array | Tag) else list if isinstance(kind, List) else object
 
 
 def _spelt(rows: Any) -> list[str]:

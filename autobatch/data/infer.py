@@ -384,8 +384,7 @@ def sort_of_place(place: InferredPlace) -> tuple[str, type | None]:
         return OF_RECORDS if place.kind == "record" else OF_LISTS
     if isinstance(place.leaf, Tag) and place.leaf != STR:
         return place.leaf.vocabulary.rpartition(".")[2], None
-    classes = {cls: type for cls, type in _LEAVES.items() if type == place.leaf and place.kind == "leaf"}
-    return sort_of_leaf(next(iter(classes), np.ndarray))
+    return sort_of_leaf(class_of_leaf(place.leaf) if place.kind == "leaf" else np.ndarray)
 
 
 def name_of_value(cls: Class, type: Type) -> str:
@@ -394,6 +393,11 @@ def name_of_value(cls: Class, type: Type) -> str:
         assert isinstance(type, Tag)
         return type.vocabulary.rpartition(".")[2]
     return sort_of_leaf(cls.cls)[0] if cls.cls is not list else "list"
+
+
+def class_of_leaf(type: Type) -> type:
+    """The class of numbers, strings and arrays of a type."""
+    return next((cls for cls, of in _LEAVES.items() if of == type), np.ndarray)
 
 
 OF_RECORDS, OF_LISTS = ("record", object), ("list", list)

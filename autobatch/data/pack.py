@@ -204,8 +204,8 @@ def _with_shape(known: TypeRegistry, x: Any) -> TypeRegistry:
         shape = ObjectShape("object", cls, names)
     else:
         arrays = tuple(k for k, v in enumerate(values) if category(type(v)) is Category.ARRAY)
-        open = {k for k, v in enumerate(values) if k in arrays or type(v) in (dict, set, frozenset)}
-        signature = tuple(None if k in open else Walker(()).sort(v) for k, v in enumerate(values))
+        unsaid = {k for k, v in enumerate(values) if k in arrays or type(v) in (dict, set, frozenset)}
+        signature = tuple(None if k in unsaid else Walker(()).sort(v) for k, v in enumerate(values))
         kind: RecordKind = "tuple" if cls is tuple else "dict"
         shape = ObjectShape(kind, None, names, signature, None if cls is tuple else tuple(x), arrays)
     place = {n: k for k, n in enumerate(order)}

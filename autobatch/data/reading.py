@@ -43,6 +43,7 @@ from autobatch.data.infer import (
     InferredRecord,
     SchemaLayout,
     lay_out,
+    names_of_table,
     nested_places,
     sort_of_array,
 )
@@ -253,11 +254,10 @@ class ObjectShape:
 
 
 DICT_NAME = "__dict__"
+_SORTS: Mapping[type | None, Sort] = {list: Sort.LIST, dict: Sort.DICT, set: Sort.SET, frozenset: Sort.FROZENSET}
 TABLES = (
     ObjectShape(None, list, ("items",)),
-    ObjectShape("table", dict, ("keys", "values")),
-    ObjectShape("table", set, ("keys",)),
-    ObjectShape("table", frozenset, ("keys",)),
+    *(ObjectShape("table", cls, names_of_table(cls)) for cls in (dict, set, frozenset)),
 )
 """The first tables, those of `Sort`."""
 
@@ -527,7 +527,7 @@ def _power(n: int) -> int:
 _OF_SORTS = {list: ObjectKind.LIST, dict: ObjectKind.DICT, set: ObjectKind.SET, frozenset: ObjectKind.SET}
 NOTHING_KNOWN = TypeRegistry(
     {cls: (code, 0) for code, cls in enumerate(CODED)}
-    | {cls: (int(kind), sort) for sort, (cls, kind) in enumerate(_OF_SORTS.items())}
+    | {cls: (int(kind), int(_SORTS[cls])) for cls, kind in _OF_SORTS.items()}
 )
 _known = NOTHING_KNOWN
 MOST_LEARNED = 100
@@ -786,7 +786,6 @@ class _SchemaContents:
         return made.type.shape != () and one == place.leaf
 
 
-_SORTS: dict[type | None, int] = {list: Sort.LIST, dict: Sort.DICT, set: Sort.SET, frozenset: Sort.FROZENSET}
 _OF_VALUES = ObjectShape("value", None, (VALUE,))
 _OF_STORE: int = Sort.LEAF + OBJECT
 """Homes for `Sort`s."""

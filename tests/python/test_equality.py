@@ -86,8 +86,8 @@ class Cell:
         self.value, self.inner = value, inner
 
 
-def test_floats_are_compared_as_the_device_has_them():
-    """Whether the host or the device compares, and whether memory has held them, 0.1 is 0.1."""
+def test_floats_that_memory_has_held():
+    """By machine code they are those of the examples."""
 
     def in_a_chain(xs, t):
         head = None

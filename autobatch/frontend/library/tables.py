@@ -500,7 +500,7 @@ def hashable(s: LoweringState, key: v.Abstract) -> v.Abstract:
             return key
         case v.Leaf(type=Ref()) if alternatives(s, key):
             return hashable(s, by_type(s, key, hashable, v.Static(None)))
-        case v.Leaf(type=Ref(), operand=operand) if _is_container(s, key):
+        case v.Leaf(type=Ref(), operand=operand) if _is_tuple(s, key):
             none = is_none(s, operand)
             return conditional(s, none, lambda t: v.Static(None), lambda t: hashable(t, fields_of(t, key) or key))
         case v.Leaf(type=Ref() as type):
@@ -529,7 +529,7 @@ def hashable(s: LoweringState, key: v.Abstract) -> v.Abstract:
             _refuse_key(s, f"{describe(layout_of(stored(s, key)))} has no hash")
 
 
-def _is_container(s: LoweringState, key: v.Leaf) -> bool:
+def _is_tuple(s: LoweringState, key: v.Leaf) -> bool:
     """Is it a tuple or NamedTuple of the examples, of one form?"""
     assert isinstance(key.type, Ref)
     kinds = [class_list(s, key.type)[k].kind for k in classes_of(s, key)]

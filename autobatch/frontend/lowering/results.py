@@ -37,7 +37,7 @@ from autobatch.frontend.types.layouts import (
 )
 from autobatch.frontend.types.layouts import rebuild as rebuild_value
 from autobatch.frontend.types.statics import inputs, is_namedtuple
-from autobatch.frontend.types.unify import LayoutConflict, unify
+from autobatch.frontend.types.unify import LayoutConflict, is_function, unify
 from autobatch.ir.core import Array, List, Literal, Operand, Type
 from autobatch.ir.template import (
     ORIGIN,
@@ -78,8 +78,8 @@ class EntryOutputs:
                 return Output(self._output(operand), operand.type, python)
             case v.Optional(value=inner, missing=missing):
                 return OptionalTemplate(self._template(inner), self._output(missing))
-            case v.Choice(index=index, alternatives=alternatives) if not any(map(_is_function, alternatives)):
-                return ChoiceTemplate(tuple(map(self._template, alternatives)), self._output(index))
+            case v.Choice(index=index, alternatives=options) if not any(is_function(layout_of(x)) for x in options):
+                return ChoiceTemplate(tuple(map(self._template, options)), self._output(index))
             case v.Record(kind="table", items=items):
                 return self._table(value, [x for x in items if not isinstance(x, v.Static | v.LocalFunction)])
             case v.Record(kind, keys, items, cls, treedef):
@@ -383,10 +383,6 @@ def _leaf_type(layout: Layout) -> Type | None:
             return static_type(value.value)
         case _:
             return None
-
-
-def _is_function(value: v.Abstract) -> bool:
-    return isinstance(value, v.LocalFunction | v.Method) or (isinstance(value, v.Static) and callable(value.value))
 
 
 def _is_numeric(layout: Layout) -> bool:

@@ -234,7 +234,7 @@ def _unify_sorts(a: Layout, b: Layout) -> Layout:
             )
         case (MethodLayout(), MethodLayout()) if a.name == b.name:
             return MethodLayout(_unify(a.function, b.function), _unify(a.receiver, b.receiver), a.name)
-        case _ if _is_function(a) and _is_function(b):
+        case _ if is_function(a) and is_function(b):
             return _choice_of(a, b)
     x, y = _dynamic(a), _dynamic(b)
     if isinstance(x, LeafLayout) and isinstance(y, LeafLayout):
@@ -265,15 +265,16 @@ def _object_class(layout: Layout) -> type | None:
     return None
 
 
-def _is_function(layout: Layout) -> bool:
+def is_function(layout: Layout) -> bool:
+    """Is it a function, or a class?"""
     if isinstance(layout, HeldLayout):
         return callable(layout.value.value)
     return isinstance(layout, FunctionLayout | MethodLayout)
 
 
 def sort_of(layout: Layout) -> str | None:
-    """The sort of a value: what Python tells apart by its type, and no operation takes in the place of another. None
-    for functions and objects of the examples, which may be of several types themselves (`unions.py`)."""
+    """The sort of a value: what Python tells apart by its type, so that two sorts in one place are a choice. None for
+    functions, and what is no value: None, a class."""
     match layout:
         case HeldLayout(value=held) if is_static_set(held):
             return "set"
@@ -312,7 +313,7 @@ def _choice_of(a: Layout, b: Layout) -> Layout:
             found.append(layout)
         else:
             found[known] = _unify(found[known], layout)
-    if len({_is_function(x) for x in found}) > 1:
+    if len({is_function(x) for x in found}) > 1:
         raise LayoutConflict(f"{describe(a)} and {describe(b)}")
     return ChoiceLayout(tuple(found)) if len(found) > 1 else found[0]
 
@@ -338,7 +339,7 @@ def optional(layout: Layout) -> Layout:
     type = leaf_type(layout)
     if isinstance(layout, RowLayout):
         return replace(layout, null=True)
-    if isinstance(layout, ChoiceLayout) and not any(map(_is_function, layout.alternatives)):
+    if isinstance(layout, ChoiceLayout) and not any(map(is_function, layout.alternatives)):
         return _choice_of(layout, layout_of(v.Static(None)))
     if isinstance(type, Ref | List | BuiltObject):
         return LeafLayout(type, numpy=is_numpy(layout))
