@@ -17,7 +17,8 @@ import sys
 import types
 import typing
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
@@ -28,13 +29,14 @@ from autobatch.call.batches.batch import Batch, Declared
 from autobatch.call.batches.data import Examples, KnownTypes, fixed_by, gather
 from autobatch.call.batches.groups import Group
 from autobatch.call.batches.pack_arguments import bound_to_pack
+from autobatch.call.changes import check_objects, joined, longest, with_objects, write_back
 from autobatch.call.exporting import PLATFORMS, Calling
 from autobatch.call.grouped import GroupedBatch, whole_arrays
 from autobatch.call.inspection import Lowered, LoweredGroups, Parts, lowered
 from autobatch.call.linear import Collected, LinearCall, Tree
 from autobatch.call.prepared import Prepared
 from autobatch.call.ready import NOTHING
-from autobatch.call.results import changing_arguments, write_back
+from autobatch.call.results import arguments_noted, changing_arguments, note_arguments
 from autobatch.call.shapes import ByShape, RaggedRefused
 from autobatch.call.specialisations import Request, Specialisations, Way
 from autobatch.call.specialise import SpecialisedProgram
@@ -47,7 +49,7 @@ from autobatch.data.infer import disagreements, schema_of_annotation
 from autobatch.data.ragged import ShapesDiffer, ragged_names
 from autobatch.data.schema import Schema
 from autobatch.errors import BatchError, Error, PlanError, SourceError, UnsupportedError, entry, nearest, show
-from autobatch.frontend.lowering.state import DictsDiffer, SeenInMemory, UnseenInTraces
+from autobatch.frontend.lowering.state import ChangesObjects, DictsDiffer, SeenInMemory, UnseenInTraces
 from autobatch.options import BACKENDS, Options, current, enable_compilation_cache, options
 from autobatch.tools.explain import Explanation, GroupedExplanation, backend_of, explain_parts, explain_refusal
 
@@ -107,19 +109,29 @@ class Batched(Generic[P, R]):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            with changing_arguments() as changed:
+            with self._changing(args, kwargs):
                 simple = not kwargs and not self._receiver and plain.is_ordinary()
-                found = self.warm[RUN].call(args, self.options()) if simple else MISS
+                given = args
+                if simple and self._known.changes:
+                    given = (*args, *self.given_objects(self.bound(args, kwargs)).objects)
+                found = self.warm[RUN].call(given, self.options()) if simple else MISS
                 if found is MISS:
                     found = self._anew(args, kwargs, simple)
-            if changed:
-                slots = self.bound(args, kwargs).slots
-                write_back(self._name, changed, {s.name: s.values for s in slots if s.kind == "list"})
             return found
         except Exception as error:  # as `entry` does: this is the call whose time counts
             if not plain.is_plain():
                 show(error)
             raise
+
+    @contextmanager
+    def _changing(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[None]:
+        """Within, a call changes its arguments; afterwards they are what it has made of them."""
+        with changing_arguments() as changed:
+            yield
+        if changed.by_python:
+            plain.change_arguments(self.__wrapped__, self.bound(args, kwargs))
+        elif changed.parts:
+            write_back(self._name, self.bound(args, kwargs), changed.parts)
 
     def _anew(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], simple: bool) -> Any:
         """A call that looks like none before it, which is remembered where it is `simple`."""
@@ -131,11 +143,13 @@ class Batched(Generic[P, R]):
         seen = self.warm[RUN]
 
         def run(prepared: Prepared) -> Any:
-            if simple and (found := seen.staged(args, bound, self.options(), prepared)) is not MISS:
+            whole = arguments_noted() or bound
+            given = (*args, *whole.objects)
+            if simple and (found := seen.staged(given, whole, self.options(), prepared)) is not MISS:
                 return found
             result = prepared.run_or_grow()
             if simple:
-                seen.note(args, bound, self.options(), prepared)
+                seen.note(given, whole, self.options(), prepared)
             return result
 
         return self.room.enough_for(lambda: self._run(bound, run, True))
@@ -309,6 +323,12 @@ class Batched(Generic[P, R]):
             given, kwargs = native.for_backend(*self._backend(self.options()), given, kwargs)
         return bind(self._name, self._signature, self._entries, self.settings.static, given, kwargs, self._positions)
 
+    def given_objects(self, bound: BoundArguments) -> BoundArguments:
+        """The arguments of a call with all objects of the classes that it changes, where it is known to change any."""
+        found = with_objects(bound, self._known.changes, bool(self._known.keys_are_data))
+        note_arguments(found)
+        return found
+
     def programs(self, bound: BoundArguments, moving: bool, runs: bool = False) -> Tree:
         """The programs of a call, for its derivatives. `moving`: by batched arguments too; `runs`: machine code has the
         derivative, if it has one."""
@@ -381,11 +401,22 @@ class Batched(Generic[P, R]):
         if chosen.trace and bound.key in self._unseen:
             chosen = replace(chosen, trace=False)
         if not (chosen.trace and self._traces.knows(bound)):
+            given = self.given_objects(bound)
+            chosen = self.room.make_room(longest(given), chosen) if given is not bound else chosen
             try:
-                return self._compiled(bound, chosen, runs, moving, derives)
+                seen = given is bound or derives  # changes of objects, by their traces
+                return self._compiled(given, chosen if seen else replace(chosen, trace=False), runs, moving, derives)
+            except ChangesObjects as error:
+                known = joined(self._known.changes, error.kinds)
+                if known != self._known.changes:
+                    self._known.changes = known
+                    return self._prepared(bound, chosen, runs, moving, derives)
+                if not chosen.trace:
+                    return self._of_own(bound, chosen, runs, moving, derives, error.error)
+                refused = error.error
             except SeenInMemory:
                 self._unseen.add(bound.key)
-                return self._compiled(bound, replace(chosen, trace=False), runs, moving, derives)
+                return self._compiled(self.given_objects(bound), replace(chosen, trace=False), runs, moving, derives)
             except UnseenInTraces as error:
                 raise UnsupportedError(error.message, error.span, error.cure) from None
             except (SourceError, BatchError) as error:
@@ -445,6 +476,7 @@ class Batched(Generic[P, R]):
         settings = self.settings
         enable_compilation_cache(chosen.compilation_cache)
         examples = self._examples(bound)
+        check_objects(bound, examples)
         asked, backend = self._backend(chosen)
         if asked == "auto":
             backend = native.backend_for(examples, [r.value for r in bound.shared], runs, derives, chosen)
@@ -504,7 +536,8 @@ class Batched(Generic[P, R]):
 
     def _call_compiled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], run: Run, runs: bool = False) -> Any:
         """A call that `run` runs, for each group. `runs`: as in `prepare`."""
-        return self._run(self.bound(args, kwargs), run, runs)
+        with self._changing(args, kwargs):
+            return self._run(self.bound(args, kwargs), run, runs)
 
     def _run(self, bound: BoundArguments, run: Run, runs: bool) -> Any:
         chosen = self.options()

@@ -10,6 +10,7 @@ its arrays and floats are, a list of those, and a hashable key of all the rest.
 
 from __future__ import annotations
 
+import copy
 import enum
 import functools
 import inspect
@@ -34,6 +35,7 @@ from autobatch.data.ragged import Ragged
 from autobatch.data.schema import SharedColumns
 from autobatch.data.snapshot import Snapshot
 from autobatch.errors import BatchError, Error
+from autobatch.frontend.memory.heap import OBJECTS
 from autobatch.ir import jax_compat
 from autobatch.ir.core import BOOL, Array, List, Ref
 from autobatch.ir.ops import ConstantKey, constant_key
@@ -212,6 +214,11 @@ class BoundArguments:
         forms = {name: replaced(form) for name, form in self.forms.items()}
         return BoundArguments(self.signature, forms, slots, len(slots[0]))
 
+    @property
+    def objects(self) -> list[Any]:
+        """The lists of objects that are given to the entry beside its arguments (`changes.py`)."""
+        return [s.values for s in self.slots if s.name.startswith(OBJECTS)]
+
     def with_own(self) -> BoundArguments | None:
         """The same call, in which each example is given the containers and objects that all share; None where it has
         none."""
@@ -232,11 +239,12 @@ class BoundArguments:
             return None
         return BoundArguments(self.signature, forms, tuple(slots), self.size)
 
-    def example(self, index: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments of one example."""
+    def example(self, index: int, copied: bool = False) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of one example; `copied`: which may be changed."""
 
         def row(slot: ArgumentSlot) -> Any:
-            return slot.leading()[index] if slot.kind == "array" else slot.values[index]
+            found = slot.leading()[index] if slot.kind == "array" else slot.values[index]
+            return copy.deepcopy(found) if copied else found
 
         return self.rebuild(row, lambda raw: raw.value)
 

@@ -33,7 +33,7 @@ from autobatch.compiler.computed import (
     with_chosen,
 )
 from autobatch.data.columns import ROOT, ROOT_MISSING, has_mask
-from autobatch.data.infer import class_of_leaf
+from autobatch.data.infer import class_of_leaf, names_of_table
 from autobatch.data.schema import UNKNOWN, VALUE, Class, Field, ListStore, Schema, Store
 from autobatch.data.spec import element_type
 from autobatch.errors import BatchError
@@ -685,8 +685,11 @@ class Assembler:
                 self.heaps[of] = STR, rows.offsets
                 self.strings[of] = self.strings_in_memory(found, rows)
                 return self.heaps[of]
-            self.heaps[of] = List(UNKNOWN, name) if found.segments else Ref(name), rows.offsets
-            if found.segments:  # they may lead to each other
+            of_lists = found.segments and found.fields.kind != "table"
+            self.heaps[of] = List(UNKNOWN, name) if of_lists else Ref(name), rows.offsets  # they may lead to each other
+            if found.segments and not of_lists:
+                self.tables_in_memory(name, found, rows)
+            elif found.segments:
                 self.lists_in_memory(name, found, rows)
             else:
                 level = self.rows_of(found, rows.of, rows.example, rows.offsets)
@@ -716,6 +719,29 @@ class Assembler:
         optional, nullable, is_tuple = element.missing is not None, element.has_none, heap.fields.cls is tuple
         self.lists[position] = ListStore(name, element.type, False, optional, nullable, is_tuple=is_tuple)
         self.add_list_columns(name, element, inside.offsets, rows.offsets)
+
+    def tables_in_memory(self, name: str, heap: HeapTemplate, rows: CutBuffers) -> None:
+        """The dicts and sets of memory, whose pairs stand in segments: two lists of each."""
+        position, (pair,) = len(self.stores), heap.fields.children or (None,)
+        self.stores.append(Store(name, (), ()))  # reserves the name while the elements are built
+        lengths, table = (array_of(self.outcome.whole[k]) for k in heap.segments)
+        inside, fields = Segments(rows, lengths, table, heap.room), []
+        level = self.rows_of(heap, inside.of, inside.example, inside.offsets[rows.offsets])
+        count = int(rows.example.shape[0])
+        for k, key in enumerate(names_of_table(heap.fields.cls or dict)):
+            items = self.name(f"{name}.{key}")
+            element = ResultCell(UNKNOWN, xp.zeros(level.count, bool))
+            self.lists.append(ListStore(items, UNKNOWN))
+            at = len(self.lists) - 1
+            if isinstance(pair, Container):
+                element = self.cell(pair.children[k], level)
+            self.lists[at] = ListStore(items, element.type, False, element.missing is not None, element.has_none)
+            self.add_list_columns(items, element, inside.offsets, rows.offsets)
+            held = ResultCell(List(element.type, items), xp.arange(count, dtype=xp.int32))
+            fields.append(self.field(key, held, f"{name}.{key}", (0,)))
+        self.stores[position] = Store(name, (_class(name, heap.fields),), tuple(fields))
+        self.columns[f"{name}.#tag"] = xp.zeros(count, xp.int32)
+        self.columns[transfer.STARTS + name] = rows.offsets
 
     def strings_in_memory(self, heap: HeapTemplate, rows: CutBuffers) -> Any:
         """The numbers of the strings of memory, whose code points stand in segments, and behind them that of ''."""

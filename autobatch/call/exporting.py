@@ -19,7 +19,7 @@ from jax import export as jax_export
 from autobatch.call.arguments import ArgumentSlot, BoundArguments, ByIdentity, Raw, Sharing, form_key, parts
 from autobatch.call.batches.data import FAILED, Component, raw
 from autobatch.call.prepared import Prepared
-from autobatch.call.results import returned
+from autobatch.call.results import refuse_changes, returned
 from autobatch.common.targets import PORTABLE, made_for
 from autobatch.compiler import pipeline
 from autobatch.compiler.computed import ArrayResult, InMemory, RaggedResult, StructureResult
@@ -242,6 +242,7 @@ def _description(prepared: Prepared, bound: BoundArguments, calling: Calling, re
     arguments, inside = _arguments(prepared, bound, calling)
     module = compiled.lowered.module
     tags = tuple(i for f in module.functions for i in walk(f.region) if isinstance(i, Apply) and i.op.name == "tag")
+    refuse_changes(compiled.facts.result)
     return Description(
         program.name,
         arguments,

@@ -142,7 +142,7 @@ def plainly() -> Iterator[None]:
 
 def run(function: Callable[..., Any], bound: BoundArguments) -> Iterator[Any]:
     """What the plain function returns for each example of a batch."""
-    bound = _unpacked(bound)
+    bound = unpacked(bound)
     for k in range(bound.size):
         with plainly():
             args, kwargs = bound.example(k)
@@ -150,11 +150,18 @@ def run(function: Callable[..., Any], bound: BoundArguments) -> Iterator[Any]:
         yield result
 
 
+def change_arguments(function: Callable[..., Any], bound: BoundArguments) -> None:
+    """Let the plain function change what it was given, after a program has computed its results."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        for _ in run(function, bound):
+            pass
+
+
 def in_words(function: Callable[..., Any], bound: BoundArguments, run: Callable[[BoundArguments], Any]) -> Any:
     """`run(bound)`, whose failures have the words of the plain function."""
 
     def example(k: int) -> Any:
-        args, kwargs = _unpacked(bound).example(k)
+        args, kwargs = unpacked(bound).example(k, copied=True)
         with plainly():
             return function(*args, **kwargs)
 
@@ -163,7 +170,7 @@ def in_words(function: Callable[..., Any], bound: BoundArguments, run: Callable[
 
 def run_stacked(function: Callable[..., Any], bound: BoundArguments, name: str, *, masks: bool) -> Any:
     """Every example plainly, and the results stacked; failures as the batched call reports them."""
-    bound = _unpacked(bound)
+    bound = unpacked(bound)
     made: list[Any] = []
     failures: list[tuple[Failure, Exception]] = []
     with plainly():
@@ -186,7 +193,7 @@ def run_stacked(function: Callable[..., Any], bound: BoundArguments, name: str, 
     return stack(made, name), Failures(jnp.asarray(failed), tuple(f for f, _ in failures))
 
 
-def _unpacked(bound: BoundArguments) -> BoundArguments:
+def unpacked(bound: BoundArguments) -> BoundArguments:
     """The same arguments with the objects of every batch, made once."""
     return bound.with_slots(lambda s: replace(s, kind="list", values=s.values.to_list()) if s.kind == "batch" else s)
 

@@ -113,6 +113,15 @@ class KnownCapacities:
             self._last = last = options, replace(options, list_capacity=capacity, backend=backend)
         return last[1]
 
+    def make_room(self, count: int, options: Options) -> Options:
+        """The options with room for so many objects, if there may be so much."""
+        capacity = max(options.list_capacity, self.capacity)
+        while capacity <= count and FACTOR * capacity <= LARGEST:
+            capacity *= FACTOR
+        if capacity > options.list_capacity:
+            self.capacity = capacity
+        return self.in_options(options)
+
     def enough_for(self, call: Callable[[], T]) -> T:
         """What a call gives, which is made again, with more room, as long as its examples run out of it. ExampleError
         where that is too much."""
@@ -249,6 +258,7 @@ class Prepared:
         result = native.as_given(built, operands, of_jax)
         if not program.masks:
             return result
+        results.leave_failed(failed)
         return result, results.Failures(native.as_given(failed, operands, of_jax), failures)
 
     def _other(self, failures: Sequence[Failure]) -> str | None:
@@ -412,6 +422,8 @@ class Prepared:
         if program.masks:
             outcome = results.without_failed(outcome, failed, program.result)
         result = results.build(program.result, outcome, self.out_axes if out_axes is ... else out_axes)
+        if program.masks:
+            results.leave_failed(failed)
         return (result, results.Failures(failed, failures)) if program.masks else result
 
     def failed_on_device(self, computed: Sequence[Any]) -> tuple[Any, tuple[Failure, ...]]:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, assert_never
@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.backends.cuda.arrays import DeviceArray
-from autobatch.call.arguments import is_leaf, same_structure
+from autobatch.call.arguments import BoundArguments, is_leaf, same_structure
 from autobatch.call.assembly import Assembler, Outcome, Result
 from autobatch.call.batches.batch import Batch
 from autobatch.call.grouped import pack
@@ -39,6 +39,7 @@ from autobatch.ir.core import Array, Tag
 from autobatch.ir.printed import Printed, PrintedLine, PrintedNotes, printed
 from autobatch.ir.template import (
     ChangedArguments,
+    ChangedFields,
     ChoiceTemplate,
     Container,
     Fixed,
@@ -391,12 +392,25 @@ def texts_of(template: Template) -> set[int]:
 
 
 def returned(template: Template) -> Template:
-    """What a function returns, without what it prints."""
+    """What a function returns, without what it prints, and what it changes: derivatives leave arguments as they are."""
     if isinstance(template, Container) and template.cls is Printed:
         return returned(template.children[0])
     if isinstance(template, Container) and template.cls is ChangedArguments:
-        raise BatchError(_not_changed("a function that is differentiated or exported", template.keys[1:]))
+        return returned(template.children[0])
     return template
+
+
+def refuse_changes(template: Template) -> None:
+    """Raise for a function that changes its arguments."""
+    if isinstance(template, Container) and template.cls is Printed:
+        template = template.children[0]
+    if isinstance(template, Container) and template.cls is ChangedArguments:
+        raise BatchError(not_changed("a function that is exported", _changed_names(template.keys[1:])))
+
+
+def _changed_names(keys: Sequence[Any]) -> list[str]:
+    """The arguments that are changed, by name; of objects nobody knows which hold them."""
+    return [str(k) for k in keys if not isinstance(k, ChangedFields)]
 
 
 def poisoned(outcome: Outcome, stale: Any) -> Outcome:
@@ -452,15 +466,38 @@ def printing_results() -> Iterator[None]:
         _printed.reset(token)
 
 
-Changed = dict[str, Any]
-"""The lists that arguments are after a call, by the names of the parameters."""
+# ---- what a call changes of its arguments (`changes.py`)
+
+
+@dataclass
+class Changed:
+    """What calls change: `bound` are the arguments of the one that runs, of a group of examples, None where they are
+    those of the whole call; `parts` what each has left. `by_python`: are they to be changed by plain Python?"""
+
+    bound: BoundArguments | None = None
+    parts: list[ChangedPart] = field(default_factory=list)
+    by_python: bool = False
+
+
+@dataclass(frozen=True)
+class ChangedPart:
+    """`lists`: what arguments that are lists are, by name; `objects`: what objects are, with the `fields` that
+    were changed; `failed`: the examples that have failed, which change nothing."""
+
+    bound: BoundArguments | None
+    lists: Mapping[str, Any]
+    objects: Any = None
+    fields: ChangedFields = field(default_factory=lambda: ChangedFields((), ()))
+    failed: frozenset[int] = frozenset()
+
+
 _changed: ContextVar[Changed | None] = ContextVar("changed", default=None)
 
 
 @contextmanager
 def changing_arguments() -> Iterator[Changed]:
     """Within, a call may change arguments: what they become is put here."""
-    found: Changed = {}
+    found = Changed()
     token = _changed.set(found)
     try:
         yield found
@@ -468,49 +505,55 @@ def changing_arguments() -> Iterator[Changed]:
         _changed.reset(token)
 
 
-def _not_changed(function: str, names: Sequence[Any]) -> str:
-    names_ = ", ".join(map(str, names))
+def note_arguments(bound: BoundArguments) -> None:
+    """These are the arguments of what runs next."""
+    if (found := _changed.get()) is not None:
+        found.bound = bound
+
+
+def arguments_noted() -> BoundArguments | None:
+    """The arguments of what runs, where any were noted."""
+    found = _changed.get()
+    return found.bound if found is not None else None
+
+
+def note_changes_by_python() -> None:
+    """A call changes its arguments, and its program does not say how: plain Python is to change them."""
+    if (found := _changed.get()) is not None:
+        found.by_python = True
+
+
+def note_changes(function: str, part: ChangedPart) -> None:
+    """A call leaves its arguments so. Derivatives leave them as they are."""
+    found = _changed.get()
+    if found is None:
+        return
+    if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((dict(part.lists), part.objects))):
+        raise BatchError(not_changed(function, list(part.lists)))
+    found.parts.append(replace(part, bound=found.bound))
+
+
+def leave_failed(failed: Any) -> None:
+    """What the last call has changed stays as it was in the examples that have failed: bool[B]."""
+    found = _changed.get()
+    if found is not None and found.parts:
+        found.parts[-1] = replace(found.parts[-1], failed=frozenset(np.flatnonzero(np.asarray(failed)).tolist()))
+
+
+def not_changed(function: str, names: Sequence[str]) -> str:
+    """The words for a call that cannot change its arguments; `names`: those that are lists which it changes."""
+    if not names:
+        return (
+            f"{function} changes objects of its arguments: call it outside of JAX's transformations (ab.grad leaves "
+            "them as they are), or change copies: copy.deepcopy(x)"
+        )
     return (
-        f"{function} changes its argument {names_}: call it with lists of the caller's, outside jax.jit and without "
-        f"derivatives; or change a copy: {names[0]} = list({names[0]})"
+        f"{function} changes its argument {', '.join(names)}: call it with lists, outside of JAX's transformations "
+        f"(ab.grad leaves it as it is); or change a copy: {names[0]} = list({names[0]})"
     )
 
 
-def write_back(function: str, changed: Changed, given: Mapping[str, Any]) -> None:
-    """Change the caller's lists. `given`: those of each parameter that has a list of examples."""
-    rows: list[tuple[tuple[list[Any], list[Any]], ...]] = []
-    for name, found in changed.items():
-        lists = given.get(name)
-        if lists is None or not all(type(x) is list for x in lists):
-            raise BatchError(_not_changed(function, [name]))
-        pairs = zip(lists, unbatch(found), strict=True)
-        rows = [(*row, pair) for row, pair in zip(rows, pairs, strict=True)] if rows else [(pair,) for pair in pairs]
-    if len({id(old) for row in rows for old, _ in row}) < len(rows) * len(changed):
-        raise BatchError(
-            f"{function} changes a list that is given twice, which plain Python would change again: give each example "
-            "a list of its own"
-        )
-    dtype = jax.dtypes.canonicalize_dtype(np.float64)
-    for row in rows:
-        numbers = [x for old, _ in row for x in _numbers_in(old)]
-        known = dict(zip(np.asarray(numbers, dtype).tolist(), numbers, strict=True))
-        for old, new in row:
-            old[:] = [_as_before(x, known) for x in new]
-
-
-def _numbers_in(values: Any) -> Iterator[float]:
-    for x in values:
-        if type(x) is list:
-            yield from _numbers_in(x)
-        elif type(x) is float:
-            yield x
-
-
-def _as_before(value: Any, known: Mapping[float, float]) -> Any:
-    """A number that the list had is that again, with all its digits."""
-    if type(value) is list:
-        return [_as_before(x, known) for x in value]
-    return known.get(value, value) if type(value) is float else value
+# ---- the result
 
 
 def build(template: Template, outcome: Outcome, out_axes: Any = 0) -> Any:
@@ -523,10 +566,11 @@ def build(template: Template, outcome: Outcome, out_axes: Any = 0) -> Any:
             parts = [build(t, outcome, a) for t, a in zip(template.children, axes, strict=True)]
             return _container(template, parts)
         case Container(kind="object", cls=cls, children=(result, *lists)) if cls is ChangedArguments:
-            if (changed := _changed.get()) is None:
-                raise BatchError(_not_changed(outcome.function, template.keys[1:]))
             made = build(result, outcome, out_axes)
-            changed |= {str(k): build(x, outcome) for k, x in zip(template.keys[1:], lists, strict=True)}
+            after = dict(zip(template.keys[1:], (build(x, outcome) for x in lists), strict=True))
+            kept = {k: x for k, x in after.items() if not isinstance(k, ChangedFields)}
+            objects = [(x, k) for k, x in after.items() if isinstance(k, ChangedFields)]
+            note_changes(outcome.function, ChangedPart(None, kept, *(objects[0] if objects else ())))
             return made
         case Container(kind="object", cls=cls, children=(result, lines)) if cls is Printed:
             made = build(result, outcome, out_axes)

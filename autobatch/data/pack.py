@@ -1,11 +1,9 @@
 """User objects -> columns.
 
-    examples --walk--> tables of values by class, references as visit numbers
-             --infer-> types of all places, joined with those of `like`          (`_Packer.see_all`)
-             --layout-> the schema
-             ---------> rows for visits, one array a field                       (`_Packer.columns`)
-
-Cost: one Python step an object, then a handful of passes in C over the values of each field.
+examples --walk--> tables of values by class, references as visit numbers
+         --infer-> types of all places, joined with those of `like`          (`_Packer.see_all`)
+         --layout-> the schema
+         ---------> rows for visits, one array a field                       (`_Packer.columns`)
 """
 
 from __future__ import annotations
@@ -254,8 +252,8 @@ class Walker:
         visits, begins = np.array(self.visits, np.int64), np.array(starts, np.int64)
         return ObjectWalk(self.tables, visits, begins, FieldValues(self.examples, _targets(roots)))
 
-    def one(self, example: Any) -> dict[int, int]:
-        """Visit the objects of one example: its visit numbers by id."""
+    def one(self, example: Any, met: list[Any] | None = None) -> dict[int, int]:
+        """Visit the objects of one example: its visit numbers by id. `met`: they are put there."""
         self.copied, self.originals = 0, set()
         fixed, atoms, visit, count = self.fixed, self.atoms, self.visits.append, len(self.visits)
         seen: dict[int, int] = {}
@@ -280,6 +278,8 @@ class Walker:
             seen[key] = count
             count += 1
             visit(table.index)
+            if met is not None:
+                met.append(x)
             children = [v for v in values if type(v) not in atoms]
             if children:
                 if tuple in map(type, children):
@@ -384,7 +384,7 @@ class Walker:
 
     def plain_table(self, x: Any) -> tuple[ObjectTable, _Values]:
         """An instance of a class whose attributes may differ by instance."""
-        held = describe_library_object(x) if is_library_object(x) else _attributes(x)
+        held = describe_library_object(x) if is_library_object(x) else attributes_of(x)
         names = tuple(sorted(held))
         if not all(type(n) is str for n in names):
             raise self.refused(x, "its attributes are not named by strings")
@@ -455,7 +455,7 @@ def _extractor(cls: type, names: tuple[str, ...]) -> Callable[[Any], _Values]:
     return get if len(names) > 1 else lambda x: (get(x),)
 
 
-def _attributes(x: Any) -> dict[str, Any]:
+def attributes_of(x: Any) -> dict[str, Any]:
     """The instance attributes of an object, in `__dict__` and in slots; the slots that are not set are left out."""
     held = dict(getattr(x, "__dict__", {}))
     for base in type(x).__mro__:
@@ -494,7 +494,7 @@ def _children(x: Any) -> Iterator[tuple[str, Any]]:
     if category(type(x)) is not Category.OBJECT:
         return iter(())
     names = _fixed_names(type(x))
-    held = _attributes(x) if names is None else {n: getattr(x, n, None) for n in names}
+    held = attributes_of(x) if names is None else {n: getattr(x, n, None) for n in names}
     return ((f".{n}", v) for n, v in held.items())
 
 

@@ -91,8 +91,19 @@ class ListTemplate:
 
 
 class ChangedArguments:
-    """The class of a result beside the lists that arguments are afterwards, by their names: what the caller gave is
-    changed as the function has changed it."""
+    """The class of a result beside the lists that arguments are afterwards, by their names, and what objects of the
+    examples are (`ChangedFields`): what the caller gave is changed as the function has changed it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedFields:
+    """The key of what objects are afterwards: a tuple of lists, each of all objects that an example has of some kinds,
+    or of dicts of their attributes that were set. `names`: those, for each list; `inside`: the attributes whose lists
+    were changed; `lists`: the arguments that are lists of such objects, which come behind."""
+
+    names: tuple[tuple[str, ...], ...]
+    inside: tuple[tuple[str, ...], ...]
+    lists: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,7 +104,8 @@ def example_of(cls: type[ab.Error]) -> ab.Error:
     if cls in MADE:
         return MADE[cls]()
     needed = [p for p in inspect.signature(cls.__init__).parameters.values() if p.default is p.empty and p.kind < 2]
-    held = {"UnsupportedError": ab.UnsupportedError("no", SPAN), "Sequence[Failure]": [FAILURE]}
+    refused = ab.UnsupportedError("no", SPAN)
+    held = {"UnsupportedError": refused, "SourceError": refused, "Sequence[Failure]": [FAILURE]}
     return cls(*(held.get(str(p.annotation), {} if "Mapping" in str(p.annotation) else "words") for p in needed[1:]))
 
 

@@ -81,11 +81,6 @@ def uses_frozenset(xs):
     return frozenset(x for x in xs)
 
 
-def assigns_attribute(t):
-    t.word = 3
-    return t.word
-
-
 def assigns_array_item(x):
     y = jnp.ones(3) * x
     y[0] = 1
@@ -98,11 +93,6 @@ MADE_OUTSIDE = [1]
 def changes_argument(xs):
     MADE_OUTSIDE.append(2)
     return len(MADE_OUTSIDE) + len(xs)
-
-
-def appends_to_input(ts):
-    ts.append(ts[0])
-    return len(ts)
 
 
 def list_as_key(n):

@@ -21,7 +21,6 @@ class Named:
 
 EXAMPLES = {
     "t": [Named("a"), Named("b")],
-    "ts": [[Named("a")], [Named("b"), Named("c")]],
     "xs": [[1, 2], [3]],
     "rows": [[[1], [2]], [[3]]],
     "x": [1.0, 2.0],

@@ -3,6 +3,7 @@ derivatives included, in loops and in recursions."""
 
 from __future__ import annotations
 
+import copy
 from dataclasses import is_dataclass
 
 import jax
@@ -12,7 +13,6 @@ import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 
 import autobatch as ab
-from autobatch.errors import UnsupportedError
 from autobatch.testing import assert_same
 from tests.memory import branching, built, drawn_built
 
@@ -91,21 +91,27 @@ def test_more_objects_than_there_is_room_for():
     check(built.insert, [chain, *built.TREES], ["llvm"])
 
 
-def test_a_list_that_may_be_of_the_examples_is_not_changed():
+def test_a_list_that_may_be_of_the_examples_is_changed():
     def f(p, t):
         a = t if t.x > 0 else branching.T(p[0], [])
         a.kids.append(branching.T(p[1], []))
         return a.x + len(a.kids)
 
-    with ab.options(trace=False), pytest.raises(UnsupportedError, match="a list of the examples may stand where lists"):
-        ab.batched(f, in_axes=(None, 0), backend="llvm")(P, branching.TREES)
+    check_changes(f, branching.TREES)
 
 
-def test_an_object_that_may_be_of_the_examples_is_not_changed():
+def test_an_object_that_may_be_of_the_examples_is_changed():
     def f(p, t):
         a = t if t.x > 0 else built.N(p[0])
         a.x = 1.0
         return a.x + t.x
 
-    with pytest.raises(UnsupportedError, match="is set of an object that may be one of the examples"):
-        ab.batched(f, in_axes=(None, 0), backend="llvm")(P, built.TREES)
+    check_changes(f, built.TREES)
+
+
+def check_changes(f, trees):
+    """The result, and what the caller's trees are then."""
+    ours, plain = copy.deepcopy(trees), copy.deepcopy(trees)
+    found = ab.unbatch(ab.batched(f, in_axes=(None, 0), backend="llvm")(P, ours))
+    assert_same(found, [f(P, t) for t in plain], tolerance=1e-6)
+    assert_same(ours, plain, tolerance=1e-6)

@@ -149,15 +149,3 @@ def test_the_end_of_memory_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepared, "LARGEST", 64)
     with pytest.raises(ab.ExampleError, match=r"more objects of Cell are made than list_capacity=32"):
         ab.batched(chain, in_axes=(None, 0), backend="interpret")(W, X[:2])
-
-
-# ---- refused
-
-
-def test_an_argument_stays_as_it_is() -> None:
-    def change(w: Any, cell: Cell) -> Any:
-        cell.value = cell.value * w
-        return cell.value
-
-    with pytest.raises(ab.UnsupportedError, match="attributes cannot be assigned|was made outside"):
-        ab.batched(change, in_axes=(None, 0))(W, [Cell(1.0), Cell(2.0)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import enum
 import heapq
 import pickle
@@ -12,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch.errors import BatchError, ExampleError, UnsupportedError
+from autobatch.errors import BatchError, ExampleError
 from autobatch.testing import assert_same
 
 
@@ -255,13 +256,14 @@ def test_a_key_that_is_not_there():
         ab.batched(lambda d: d[1] * 2, backend="llvm")(NUMBERED)
 
 
-def test_refused():
+def test_changed_and_refused():
     def changed(d, x):
         d[1] = x
         return d[1]
 
-    with pytest.raises(UnsupportedError, match="made outside this function"):
-        ab.batched(changed)(NUMBERED, X)
+    data = copy.deepcopy(NUMBERED)
+    ab.batched(changed)(data, X)
+    assert data == [{**d, 1: x} for d, x in zip(NUMBERED, X, strict=True)]
     with pytest.raises(BatchError, match="types that do not fit into one column"):
         ab.batched(looked_up)([{1: np.float32(2.0), 2: np.int32(1)}], [1.0])
 

@@ -9,7 +9,7 @@ f(p, X, trees)          an array beside a list                    Examples(array
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -232,6 +232,9 @@ class KnownTypes:
 
     keys_are_data: bool | None = None
     """Did the function need that of dicts of strings, as they had different keys? None: it was not tried."""
+
+    changes: tuple[frozenset[Hashable], ...] = ()
+    """The kinds of objects that it changes; those that lie in the same columns are together (`changes.py`)."""
 
     apart: dict[tuple[int, Schema, Schema], None] = field(default_factory=dict)
     """Types that join, but with which the function does not compile: of the examples, and joined."""

@@ -25,6 +25,7 @@ from autobatch.call.batches.data import Examples
 from autobatch.call.batches.groups import TOKEN, Group, living_group
 from autobatch.call.prepared import Prepared
 from autobatch.call.ready import Ready
+from autobatch.call.results import note_changes_by_python
 from autobatch.call.tracing.over import Links, NumberOrigins, Over, TracedPlan, refuses_references, without_words
 from autobatch.call.tracing.structure import FreeVariables, Kept, Make, Outline, TracedStructure, Tracing
 from autobatch.common import runtime
@@ -307,6 +308,8 @@ class _TracedCall:
         """A call whose examples are traced for it alone."""
         assert self.asked is not None
         rows, failures = self.tracing.rows(_values(self.asked.bound), self.free)
+        if self.tracing.structure.kinds.changes_arguments:
+            note_changes_by_python()
         return self.prepared(self.tracing.structure.function(), Batch(Group(rows)), failures)
 
     # -- packed examples

@@ -25,6 +25,7 @@ import numpy as np
 
 from autobatch.call.arguments import ArgumentNode, ArgumentSlot, BoundArguments, Raw
 from autobatch.call.tracing.log import ExampleNumber
+from autobatch.data.pack import attributes_of
 from autobatch.ir.template import Input
 
 # ---- copying
@@ -57,6 +58,22 @@ def rebuilt(value: Any, parts: list[Any]) -> tuple[Any, ...]:
     return made
 
 
+_FIXED = (tuple, frozenset, type(None))
+
+
+def _held_by(value: Any) -> tuple[Any, ...]:
+    """What a list, dict, set or object holds."""
+    if isinstance(value, dict):
+        return (*value.keys(), *value.values())
+    if isinstance(value, (list, deque, set)):
+        return tuple(value)
+    return tuple(x for pair in attributes_of(value).items() for x in pair)
+
+
+def _is_same(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
+    return len(a) == len(b) and all(map(operator.is_, a, b))
+
+
 class TraceCopier:
     """Copies objects; `number(value)` is what stands in the place of a number. Arrays keep their identity: one array
     that stands twice is one number."""
@@ -66,6 +83,7 @@ class TraceCopier:
         self._made: dict[int, Any] = {}
         self._alive: list[Any] = []
         self._waiting: list[Callable[[], None]] = []
+        self._held: list[tuple[Any, tuple[Any, ...]]] = []
 
     def copy(self, value: Any) -> Any:
         """The copy of a whole example. Objects that are linked in long chains need no deep recursion."""
@@ -73,6 +91,14 @@ class TraceCopier:
         while self._waiting:
             self._waiting.pop()()
         return made
+
+    def remember(self) -> None:
+        """Note what the copies hold, to see whether that is changed."""
+        self._held = [(x, _held_by(x)) for x in self._made.values() if type(x) not in _FIXED]
+
+    def are_changed(self) -> bool:
+        """Does one of the copies hold something else than it did?"""
+        return any(not _is_same(_held_by(x), held) for x, held in self._held)
 
     def shell(self, value: Any) -> Any:
         """A copy whose parts may still be missing."""

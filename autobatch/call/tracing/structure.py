@@ -430,13 +430,16 @@ class Outline:
         def symbol(x: Any) -> Symbol:
             return recording.symbol(x if isinstance(x, ExampleNumber) else ExampleNumber.of(x))
 
-        copies = TraceCopier(symbol).copy(list(values))
+        copier = TraceCopier(symbol)
+        copies = copier.copy(list(values))
+        copier.remember()
         shared = recording.all_shared(self.types)
         args, kwargs = self._filled(shared, copies)
         leaves: list[Any] = []
         printing = RunPrinting(leaves, Symbol, lambda x: isinstance(x, Symbol))
         with jax.ensure_compile_time_eval(), plainly(), noted(recording), noted_in(printing):
             structure = ResultGraph(leaves, Symbol).whole(self.function(*args, **kwargs))
+        recording.kinds.changes_arguments |= copier.are_changed()
         found = [recording.leaf(x) for x in leaves]
         return TracedRun(recording, found, structure, printing.lines)
 
@@ -465,11 +468,14 @@ class Outline:
 
         def run(symbols: Sequence[Any]) -> tuple[list[Any], Any]:
             given = iter(symbols[len(self.shared) :])
-            args, kwargs = self._filled(symbols, TraceCopier(lambda _: next(given)).copy(list(values)))
+            copier = TraceCopier(lambda _: next(given))
+            args, kwargs = self._filled(symbols, copier.copy(list(values)))
+            copier.remember()
             leaves: list[Any] = []
             printing = RunPrinting(leaves, Symbol, lambda x: isinstance(x, jax.core.Tracer))
             with noted_in(printing):
                 found = self.function(*args, **kwargs)
+            kinds.changes_arguments |= copier.are_changed()
             return leaves, (ResultGraph(leaves, Symbol).whole(found), printing.lines)
 
         with plainly():

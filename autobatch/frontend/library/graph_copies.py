@@ -25,9 +25,6 @@ from autobatch.frontend.lowering.attributes import (
     attribute,
     class_list,
     classes_of,
-    fields_of,
-    is_class,
-    is_none,
     written,
 )
 from autobatch.frontend.lowering.joins import conditional, stored
@@ -387,7 +384,7 @@ def shallow(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     if written(s, value, "__copy__"):
         return s.call(attribute(s, value, "__copy__"), [])
     value = _opened(s, value)
-    if (fields := _fields(s, value, "copy()")) is not None:
+    if (fields := fields_apart(s, value, "copy()")) is not None:
         return _made(s, fields, lambda _, x: x)
     return _of_container(s, value)
 
@@ -436,7 +433,7 @@ def _deep(s: LoweringState, value: v.Abstract, path: tuple[Any, ...], memo: _Mem
         made = _deep(s, x, (*path, key), memo)
         return s.context.rules.made_by(s, made, ("deepcopy", s.frame.source, s.span, *path, key))
 
-    if (fields := _fields(s, value, "deepcopy()")) is not None:
+    if (fields := fields_apart(s, value, "deepcopy()")) is not None:
         _refuse_twice(s, fields)
         return _made(s, fields, part)
     if isinstance(value, v.Record):
@@ -483,7 +480,7 @@ def _opened(s: LoweringState, value: v.Abstract) -> v.Abstract:
     return expand(s, value) if isinstance(value, v.Static) and container_kind(value.value) is not None else value
 
 
-def _fields(s: LoweringState, value: v.Abstract, name: str) -> v.Record | None:
+def fields_apart(s: LoweringState, value: v.Abstract, name: str) -> v.Record | None:
     """An object as the record of its fields; None for anything else."""
     match value:
         case v.Record(kind="object"):
@@ -536,101 +533,8 @@ def _of_container(s: LoweringState, value: v.Abstract) -> v.Abstract:
             s.refuse("this value cannot be copied here", "build a new one of its parts")
 
 
-# ---- objects of the examples among those that are made
-#
-# Where both may stand in one place (`Heap.adopts`), each object of the examples that is read gets a row of that memory,
-# with all that it leads to: from there on there is one kind of object.
-
-
-def _as_row(x: Any) -> Any:
-    return None if x is None else _of_fields(x)
-
-
-def _of_fields(x: Any) -> Any:
-    """Stands for a row with the fields of an object of the examples."""
-    raise NotImplementedError
-
-
-def brought_in(s: LoweringState, value: v.Abstract) -> v.Abstract:
-    """An object of the examples as a row of the memory of its class, where that adopts such; a dict or set whose keys
-    are data as lists of its keys and values; else the value."""
-    if not isinstance(value, v.Leaf) or not isinstance(value.type, Ref):
-        return value
-    if (tables := _positions_of_tables(s, value)) is not None:
-        return _table_of_given(s, value, tables)
-    found = [heaps.heap_of(s, c.cls) for c in class_list(s, value.type)]
-    if not any(heap is not None and heap.adopts for heap in found):
-        return value
-    key = ("row of", value.operand)
-    if (known := s.block.recall(key)) is None:
-        known = s.block.memo[key] = run(s, _as_row, [value], {})
-    return known
-
-
-def _positions_of_tables(s: LoweringState, value: v.Leaf) -> frozenset[int] | None:
-    """The classes of an object that are dicts or sets whose keys are data, where all others are empty dicts."""
-    assert isinstance(value.type, Ref)
-    classes, fields = class_list(s, value.type), s.context.schema.store(value.type.store).fields
-    found = frozenset(k for k, c in enumerate(classes) if c.kind == "table")
-    others = [k for k in range(len(classes)) if k not in found]
-    empty = all(classes[k].kind == "dict" and not any(k in f.classes for f in fields) for k in others)
-    return found if found and empty else None
-
-
-def _table_of_given(s: LoweringState, value: v.Leaf, tables: frozenset[int]) -> v.Abstract:
-    """A dict or set of the examples by lists of its keys and values."""
-    key = ("table of", value.operand)
-    if (known := s.block.recall(key)) is None:
-        absent, empty = is_none(s, value.operand), v.Record("list", (), ())
-        known = s.block.memo[key] = conditional(
-            s,
-            absent,
-            lambda t: v.Static(None),
-            lambda t: conditional(
-                t,
-                is_class(t, value.operand, tables),
-                lambda u: _opened_table(u, replace(value, classes=tables)),
-                lambda u: v.Record("table", ("keys", "values"), (empty, empty), dict),
-            ),
-        )
-    return known
-
-
-def _opened_table(s: LoweringState, value: v.Leaf) -> v.Abstract:
-    found = fields_of(s, value)
-    assert found is not None
-    s.context.identities.stored(found)
-    return found
-
-
-def _row_of_fields(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
-    (value,) = args
-    assert isinstance(value, v.Leaf)
-    first, *others = sorted(classes_of(s, value))
-    if not others:
-        return _row_of_given(s, value)
-    return conditional(
-        s,
-        is_class(s, value.operand, frozenset({first})),
-        lambda t: _row_of_given(t, value),
-        lambda t: _row_of_fields(t, args, kwargs),
-    )
-
-
-def _row_of_given(s: LoweringState, value: v.Leaf) -> v.Abstract:
-    fields = _fields(s, value, "a row in memory")
-    assert fields is not None
-    assert fields.cls is not None
-    heap = heaps.heap_of(s, fields.cls)
-    if heap is None:
-        words = f"objects {fields.cls.__name__} of the examples stand where some are that the function makes"
-        raise NeedsMemory([fields.cls], UnsupportedError(words, s.span, "make a new one of its fields"))
-    return heaps.allocate(s, heap, fields, v.Leaf(heaps.as_stored(s, value.operand)))
-
-
 COPIES: dict[Any, Callable[[LoweringState, Arguments, Named], v.Abstract]] = {
     copy.copy: shallow,
     copy.deepcopy: deep,
-    _of_fields: _row_of_fields,
     **MARKS,
 }

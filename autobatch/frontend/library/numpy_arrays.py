@@ -180,7 +180,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "locals": ("locals() cannot be compiled", "read the variable by its name"),
     "id": ("id() cannot be compiled: objects are rows of columns", "compare with `is`"),
     "hash": ("hash() cannot be compiled", "compute it before packing and store it in a field"),
-    "setattr": ("setattr() cannot be compiled: objects are not changed", "build a new object"),
+    "setattr": ("setattr() needs a constant name", "write the attribute: x.name = value"),
     "delattr": ("delattr() cannot be compiled: objects are not changed", "build a new object"),
     "breakpoint": ("breakpoint() cannot be compiled", "use f.example(...) to run one example as plain Python"),
     "iter": (

@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from autobatch.frontend.library.prelude import run
-from autobatch.frontend.lowering.state import ChangesGiven, LoweringState, expand
+from autobatch.frontend.lowering.state import LoweringState, expand
 from autobatch.frontend.memory import list_changes, list_heap
 from autobatch.frontend.memory.identity import is_given
-from autobatch.frontend.memory.rebinding import rebind, refuse_change, take_out
+from autobatch.frontend.memory.rebinding import rebind, refuse_change, refuse_given, take_out
 from autobatch.frontend.syntax.sources import ORDERED, read_before_change
 from autobatch.frontend.types import values as v
 
@@ -193,7 +193,7 @@ def call(s: LoweringState, node: ast.Call, function: v.Abstract, args: Arguments
         )
     items = expand(s, s.env[holder.id].value if holder.id in s.env else args[0])
     if is_given(items):
-        raise ChangesGiven("only a list built in this function can be changed", s.span, "build a new one: list(xs)")
+        refuse_given(s, items, "only a list built in this function can be changed", "build a new one: list(xs)")
     if isinstance(items, v.Static) or not isinstance(items, v.Record | v.Listing):
         s.refuse("only a list built in this function can be changed", "build a new one: list(xs)")
     found = run(s, meaning, [items, *args[1:]], {**default, **kwargs})

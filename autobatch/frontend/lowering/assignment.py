@@ -20,13 +20,19 @@ from autobatch.frontend.lowering.attributes import attribute, is_stack, written
 from autobatch.frontend.lowering.joins import as_listing, conditional
 from autobatch.frontend.lowering.numbers import operand_of, present, traced
 from autobatch.frontend.lowering.operators import BINARY, apply_binary, augmented, subscript
+from autobatch.frontend.lowering.selection import of_each
 from autobatch.frontend.lowering.sequences import arithmetic, bounds_of, clipped, in_range, length, sequence, sliced
-from autobatch.frontend.lowering.state import ChangesGiven, Impure, LoweringState, UnseenInTraces, expand
+from autobatch.frontend.lowering.state import (
+    Impure,
+    LoweringState,
+    UnseenInTraces,
+    expand,
+)
 from autobatch.frontend.memory import array_stores, dict_heap, heaps, list_changes, list_heap
 from autobatch.frontend.memory.heap import refused_without_memory
 from autobatch.frontend.memory.identity import containers, is_array, is_given
 from autobatch.frontend.memory.list_heap import hold
-from autobatch.frontend.memory.rebinding import is_own, rebind, refuse_change
+from autobatch.frontend.memory.rebinding import is_own, rebind, refuse_change, refuse_given
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.unify import as_table, constant
 from autobatch.ir.core import Array
@@ -74,6 +80,17 @@ def _set_attribute(s: LoweringState, holder: ast.expr, held: v.Abstract, name: s
     """`holder.name = value`, where the holder is not a value that a variable holds."""
     hold(s, value)
     held = present(s, held)
+
+    def set_one(t: LoweringState, x: v.Abstract) -> v.Abstract:
+        _set_attribute(t, holder, x, name, value)
+        return v.Static(None)
+
+    if held == v.Static(None):
+        s.check(s.scalar(False), "AttributeError", f"'NoneType' object has no attribute {name!r}")
+        s.dead = True
+        return
+    if of_each(s, [held], set_one, lambda x: setattr(x, name, None)) is not None:
+        return
     if isinstance(held, v.MemoryRow):
         setter = _setter(heaps.class_of(s, held), name)
         there = heaps.there(s, held, f"'NoneType' object has no attribute {name!r}")
@@ -85,7 +102,21 @@ def _set_attribute(s: LoweringState, holder: ast.expr, held: v.Abstract, name: s
     cls = held.cls if isinstance(held, v.Record) and held.cls in s.context.built else None
     if cls is not None and (heaps.may_be_set(cls, name) or _setter(cls, name) is not None):
         raise refused_without_memory([cls], _NOT_SET, s.span, _BUILD)
-    refuse_change(s, holder, _NOT_SET, _BUILD)
+    refuse_change(s, holder, _NOT_SET, _BUILD, held)
+
+
+def set_by_name(
+    s: LoweringState, node: ast.Call, function: v.Abstract, args: Sequence[v.Abstract]
+) -> v.Abstract | None:
+    """`setattr(holder, "name", value)`; None for any other call."""
+    match function, node.args, args:
+        case v.Static(value=f), [ast.Name() as holder, _, _], [_, v.Static(value=str(name)), value] if f is setattr:
+            assign(s, ast.copy_location(ast.Attribute(holder, name, ast.Store()), node), value)
+        case v.Static(value=f), [holder, _, _], [held, v.Static(value=str(name)), value] if f is setattr:
+            _set_attribute(s, holder, held, name, value)
+        case _:
+            return None
+    return v.Static(None)
 
 
 def _setter(cls: type | None, name: str) -> Any:
@@ -163,7 +194,7 @@ def _store(s: LoweringState, container: ast.expr, held: v.Abstract, index: v.Abs
     hold(s, value)
     held = present(s, held)
     if is_given(held) and not is_stack(s, held):
-        raise ChangesGiven("only a list or dict built in this function can be changed", s.span, "build a new one")
+        refuse_given(s, held, "only a list or dict built in this function can be changed", "build a new one")
     if not is_dynamic(held) and (is_stack(s, held) or s.context.sites.is_part(held)):
         _need_filled(s, held)
     if is_dynamic(held):
@@ -203,9 +234,8 @@ def _store(s: LoweringState, container: ast.expr, held: v.Abstract, index: v.Abs
         return
     if not isinstance(old, v.Record) or old.kind not in ("list", "dict", "table"):
         make_plain(s, old)
-        refuse_change(
-            s, container, "an item can be assigned only in a list or dict built in this function", "build a new one"
-        )
+        words = "an item can be assigned only in a list or dict built in this function"
+        refuse_change(s, container, words, "build a new one", old)
     if old.kind != "list":
         rebind(s, container.id, tables.with_item(s, old, index, value))
         return

@@ -378,14 +378,19 @@ def _own_lists(s: LoweringState, frame: FunctionFrame, arguments: dict[str, v.Ab
     memory = s.context.memory
     for name, value in arguments.items():
         type = value.type if is_given(value) else None
-        if not isinstance(type, List) or not _is_plain(s, type):
+        if not isinstance(type, List) or not (_is_plain(s, type) or _of_given(s, type)):
             continue
-        made = s.call(v.Static(_rows_copied if isinstance(type.elem, List) else list), [value])
+        made = s.call(v.Static(rows_copied if isinstance(type.elem, List) else list), [value])
         site = ("argument", name)
         if site not in memory.sites:
             memory.sites[site] = add_heap(memory.heaps, site, list)
         s.bind(name, s.context.rules.made_by(s, made, site), frame.source.span)
         s.context.own_lists[name] = memory.sites[site]
+
+
+def _of_given(s: LoweringState, type: List) -> bool:
+    """Is it a list of objects that the entry is given?"""
+    return isinstance(type.elem, Ref) and heaps.given_heap(s, type.elem) is not None
 
 
 def _is_plain(s: LoweringState, type: Type) -> bool:
@@ -401,7 +406,7 @@ def _is_plain(s: LoweringState, type: Type) -> bool:
             return isinstance(type, Array | Tag)
 
 
-def _rows_copied(rows: Any) -> Any:
+def rows_copied(rows: Any) -> Any:
     """As a function of one example."""
     return [list(row) for row in rows]
 

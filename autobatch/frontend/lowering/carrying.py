@@ -173,7 +173,10 @@ def enter_turn(
     args = [(s.context.value(x, n)) for n, k in layouts.items() for x in leaf_types(k)]
     operands = iter(args)
     for name, layout in layouts.items():
-        t.bind(name, _rebuilt(s, name, layout, operands), s.env[name].span if name in s.env else s.span)
+        before = s.env.get(name)
+        t.bind(name, _rebuilt(s, name, layout, operands), before.span if before is not None else s.span)
+        if before is not None and any(x is before.value for x in s.frame.borrowed):
+            s.frame.borrowed.append(t.env[name].value)
     for name, other in aliases:
         t.bind(name, t.env[other].value, s.env[name].span)
     _relate(t, layouts)

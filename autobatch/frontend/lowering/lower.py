@@ -11,25 +11,26 @@ import functools
 import inspect
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NoReturn
 
 from autobatch.data.schema import Schema
-from autobatch.errors import Error, UnsupportedError
+from autobatch.errors import Error, SourceError, UnsupportedError
 from autobatch.frontend.library import priorities, sets, tables
 from autobatch.frontend.library.caches import Caches
 from autobatch.frontend.library.dynamic_arrays import operate
-from autobatch.frontend.library.graph_copies import brought_in
+from autobatch.frontend.library.given_objects import brought_in, fill, holds_given, left, with_memory
 from autobatch.frontend.library.numpy_arrays import is_of_jax, is_of_numpy
 from autobatch.frontend.library.sets import set_of
 from autobatch.frontend.library.stacking import transposed
 from autobatch.frontend.library.tables import concatenate
 from autobatch.frontend.library.texts import formatted
 from autobatch.frontend.lowering import printing, selection, unions
-from autobatch.frontend.lowering.assignment import assign
-from autobatch.frontend.lowering.attributes import attribute, fields_of
+from autobatch.frontend.lowering.assignment import assign, set_by_name
+from autobatch.frontend.lowering.attributes import attribute, fields_of, is_set_somewhere
 from autobatch.frontend.lowering.branches import bool_expression, conditional_expression
 from autobatch.frontend.lowering.calls import Never, lookup
 from autobatch.frontend.lowering.comprehensions import (
@@ -51,6 +52,7 @@ from autobatch.frontend.lowering.results import EntryOutputs, made_classes
 from autobatch.frontend.lowering.sequences import sequence
 from autobatch.frontend.lowering.state import (
     ChangesGiven,
+    ChangesObjects,
     Context,
     Ended,
     FreeVariable,
@@ -70,16 +72,16 @@ from autobatch.frontend.lowering.state import (
     variable,
 )
 from autobatch.frontend.lowering.statements import execute
-from autobatch.frontend.memory import array_stores
+from autobatch.frontend.memory import array_stores, heaps
 from autobatch.frontend.memory.boxes import boxed
-from autobatch.frontend.memory.heap import CompilesInMemory, Heap, NeedsMemory
+from autobatch.frontend.memory.heap import OBJECTS, CompilesInMemory, Heap, NeedsMemory
 from autobatch.frontend.memory.heaps import give_memory, note_adopting
 from autobatch.frontend.memory.identity import is_given
 from autobatch.frontend.memory.list_changes import adopted, string_of
 from autobatch.frontend.memory.list_heap import copied, hold, tell_apart
 from autobatch.frontend.memory.making import made_by
 from autobatch.frontend.memory.mutation import call_method, set_default
-from autobatch.frontend.memory.rebinding import rebind, refuse_change
+from autobatch.frontend.memory.rebinding import kinds_in, rebind, refuse_change
 from autobatch.frontend.syntax import cells, invalidation
 from autobatch.frontend.syntax.invalidation import refuse_given, refuse_kept, refuse_moving_views, refuse_second_reads
 from autobatch.frontend.syntax.iterator_variables import place_of
@@ -90,7 +92,15 @@ from autobatch.frontend.types.statics import inputs
 from autobatch.ir.core import BOOL, INT, Array, Call, Function, Literal, Module, Ref, Region, Value
 from autobatch.ir.masked import decided_by_floats
 from autobatch.ir.rewrite import Fresh, calls, copy_region
-from autobatch.ir.template import ChangedArguments, Container, HeapTemplate, Input, MadeTemplate, Template
+from autobatch.ir.template import (
+    ChangedArguments,
+    ChangedFields,
+    Container,
+    HeapTemplate,
+    Input,
+    MadeTemplate,
+    Template,
+)
 from autobatch.source import Span
 
 # ---- expressions
@@ -275,6 +285,7 @@ def _call(s: LoweringState, node: ast.Call) -> v.Abstract:
     if s.dead:
         raise Ended
     changed = of_base(s, function, items, named)
+    changed = set_by_name(s, node, function, items) if changed is None else changed
     changed = call_method(s, node, function, items, named) if changed is None else changed
     changed = priorities.call(s, node, function, items, named) if changed is None else changed
     result = changed if changed is not None else s.call(function, items, named)
@@ -368,6 +379,7 @@ RULES = Rules(
     string_of,
     tell_apart,
     brought_in,
+    is_set_somewhere,
 )
 ROUNDS = 24
 
@@ -429,6 +441,8 @@ def lower(
         found = _rounds(lambda: Context(schema, shared, RULES, memory, integers), fun, args, kwargs)
     except Error as error:
         if not memory.needed:
+            if isinstance(error, ChangesObjects):
+                raise _with_kinds(error, schema) from None
             why = _with_why(memory, error)
             if why is None:
                 raise
@@ -443,6 +457,12 @@ def lower(
     if traced and refused is not None and not decided_by_floats(found.module):
         raise CompilesInMemory.because(refused)
     return found
+
+
+def _with_kinds(error: ChangesObjects, schema: Schema) -> SourceError:
+    if error.store:
+        error.kinds = frozenset(kinds_in(schema, Ref(error.store)))
+    return error if error.kinds else error.error
 
 
 def _with_why(memory: LoweringMemory, error: Error) -> UnsupportedError | None:
@@ -489,6 +509,8 @@ def _rounds(
             context.memory.refused = context.memory.refused or error
             context.memory.assumed.clear()
             continue
+        except ChangesObjects:
+            raise
         except Impure as error:
             raise UnsupportedError(error.message, error.span, error.cure, error.also) from None
         except (Error, Needed):
@@ -596,7 +618,14 @@ def _round(
     state = _start(context, fun)
     given = [enter(context, a) for a in args]
     named = {k: enter(context, a) for k, a in kwargs.items()}
+    objects = {k: named.pop(k) for k in kwargs if k.startswith(OBJECTS)}
     cells.begin(state, None)
+    if objects:
+        context.adopts = context.memory.unseen = True
+        with_memory(state, context.memory, objects)
+        heaps.enter(state)
+        with _inside(state):
+            fill(state, objects)
     try:
         result = state.call(v.Static(fun), given, named)
         if isinstance(result, v.Generator):
@@ -610,10 +639,10 @@ def _round(
         result = v.Static(None)
     outputs = EntryOutputs(state)
     whole = outputs.template(result)
-    if context.own_lists:
-        whole = _changed_arguments(state, outputs, whole)
+    if context.own_lists or objects:
+        whole = _changed_arguments(state, outputs, whole, objects)
     template = printing.returned(state, outputs, whole)
-    heaps = outputs.memory()
+    left_in = outputs.memory()
     entry = Function(
         context.unique(f"{_shown_name(fun)}.main"),
         Region(tuple(parameters), tuple(state.block.body), tuple(outputs.operands)),
@@ -624,7 +653,9 @@ def _round(
     free, sources = tuple(context.free.values()), tuple(context.sources)
     made, memory = made_classes(state), context.memory
     reached, asked = frozenset(context.reached), (memory.asks_numpy, frozenset(memory.ordered), memory.orders_batched)
-    return LoweredModule(module, template, free, sources, reached, traced, made, *asked, heaps, memory.caches.left_out)
+    return LoweredModule(
+        module, template, free, sources, reached, traced, made, *asked, left_in, memory.caches.left_out
+    )
 
 
 class _RenumberedModule(Fresh):
@@ -638,14 +669,37 @@ class _RenumberedModule(Fresh):
         return tuple(self.value(x.type, self._hints.get(x, x.hint)) for x in values)
 
 
-def _changed_arguments(s: LoweringState, outputs: EntryOutputs, result: Template) -> Template:
-    """The result of the entry with the lists beside it that arguments are then. They are the first in their memory."""
+@contextmanager
+def _inside(s: LoweringState) -> Iterator[None]:
+    """Lower what is around the entry, which is no entry of its own."""
+    s.context.active.append((s.frame.source, {}))
+    try:
+        yield
+    finally:
+        s.context.active.pop()
+
+
+def _changed_arguments(
+    s: LoweringState, outputs: EntryOutputs, result: Template, objects: Mapping[str, v.Abstract]
+) -> Template:
+    """The result of the entry with the lists beside it that arguments are then, and what its objects are. The lists are
+    the first in their memory."""
     seen: Counter[Heap] = Counter()
-    lists = []
-    for heap in s.context.own_lists.values():
-        lists.append(outputs.template(v.MemoryRow(Literal(seen[heap.whole], INT), heap.whole)))
+    lists: dict[str, v.Abstract] = {}
+    for name, heap in s.context.own_lists.items():
+        lists[name] = v.MemoryRow(Literal(seen[heap.whole], INT), heap.whole)
         seen[heap.whole] += 1
-    return Container("object", (result, *lists), ("result", *s.context.own_lists), ChangedArguments)
+    together = [name for name, heap in s.context.own_lists.items() if holds_given(heap.whole)]
+    with _inside(s):
+        after = left(s, list(objects.values()), bool(together))
+    apart = [name for name in lists if name not in together]
+    keys: list[Any] = ["result", *apart]
+    children = [result, *(outputs.template(lists[name]) for name in apart)]
+    if together or any(x.set or x.inside for x in after):
+        whole = (*(x.after for x in after), *(lists[name] for name in together))
+        keys.append(ChangedFields(tuple(x.set for x in after), tuple(x.inside for x in after), tuple(together)))
+        children.append(outputs.template(v.Record("tuple", tuple(range(len(whole))), whole)))
+    return Container("object", tuple(children), tuple(keys), ChangedArguments)
 
 
 def _reachable(entry: Function, context: Context) -> list[Function]:

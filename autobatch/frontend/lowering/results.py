@@ -93,11 +93,6 @@ class EntryOutputs:
                 known = lists[0] in self.operands
                 length = self.operands.index(lists[0]) if known else self._output(lists[0])
                 return ListTemplate(element, length, is_tuple, is_array)
-            case v.MemoryRow(heap=heap) if heap.is_dict and not heap.is_record:
-                self.state.refuse(
-                    "the result holds dicts inside of other containers, changed under data-dependent control flow",
-                    "return each as a list of pairs, list(row.items()), or one dict, with pairs as keys",
-                )
             case v.MemoryRow(heap=heap, operand=operand):
                 self.heaps.setdefault(heap.whole.name, heap.whole)
                 return Pointer(self._output(operand), heap.whole.name)
@@ -118,16 +113,18 @@ class EntryOutputs:
 
     def _given(self, value: v.Record) -> tuple[Any, ...]:
         """What an empty table of this kind is made with."""
-        given = value.get("maxlen") or value.get("factory")
+        given = self._made_with(value.get("maxlen") or value.get("factory"))
+        return ((), *given) if given and value.get("maxlen") is not None else given
+
+    def _made_with(self, given: v.Abstract | None) -> tuple[Any, ...]:
+        """What an empty table is made with that has a factory, or a greatest length."""
         if isinstance(given, v.LocalFunction):
             self.state.refuse(
                 "the result is a defaultdict whose default is a function of your own, which no result can hold",
                 "return dict(d), or give it a type: defaultdict(float)",
             )
         assert given is None or isinstance(given, v.Static)
-        if given is None or given.value is None:
-            return ()
-        return ((), given.value) if value.get("maxlen") is not None else (given.value,)
+        return () if given is None or given.value is None else (given.value,)
 
     def memory(self) -> tuple[HeapTemplate, ...]:
         """The memory of the classes of which objects are results, with what these lead to."""
@@ -150,6 +147,8 @@ class EntryOutputs:
         form = within._template(rebuild_value(heap.layout, iter(values)))
         assert isinstance(form, Container)
         form = replace(_without_origin(form), kind=_kind(heap.cls), cls=None if heap.is_record else form.cls)
+        if form.kind == "table":
+            form = replace(form, cls=heap.cls, given=self._made_with(heap.factory))
         room = self.state.context.memory.capacity
         members: tuple[Container, ...] = ()
         if len(heap.members) > 1:
@@ -183,6 +182,8 @@ def _kind(cls: type) -> str:
     """What kind of container the objects of a class in memory are."""
     if issubclass(cls, DictRecord):
         return "dict"
+    if issubclass(cls, (dict, set)):
+        return "table"
     return "namedtuple" if is_namedtuple(cls) else "object"
 
 

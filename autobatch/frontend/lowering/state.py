@@ -15,7 +15,8 @@ import builtins
 import functools
 import operator
 import types
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
@@ -92,6 +93,17 @@ class ChangesGiven(Impure):
     """A list of the examples is changed. Where it is an argument, the function is lowered with a list of its own."""
 
 
+class ChangesObjects(Impure):
+    """Objects or dicts of the examples are changed, or meet some that the function makes. It is possible where the
+    entry is given all that each example has of some kinds: `kinds` are those, the ones that lie in the same columns.
+    Dicts of constant keys are of a kind that is the tuple of these, sorted; other dicts, sets and objects of their
+    class. `store`: where they lie, while the kinds are not known; `error`: what is refused else."""
+
+    def __init__(self, kinds: Iterable[Hashable], error: SourceError, store: str = "") -> None:
+        super().__init__(error.message, error.span, error.cure, error.also)
+        self.kinds, self.error, self.store = frozenset(kinds), error, store
+
+
 class DictsDiffer(UnsupportedError):
     """What is refused of dicts of the examples, as their keys differ: it is possible where their keys are data."""
 
@@ -146,6 +158,7 @@ class Rules:
     string_of: Callable[[LoweringState, v.MemoryRow], v.Leaf]
     tell_apart: Callable[[LoweringState, Heap], None]
     brought_in: Callable[[LoweringState, v.Abstract], v.Abstract]
+    is_set_somewhere: Callable[[LoweringState, str], bool]
 
 
 @dataclass
@@ -236,13 +249,17 @@ class Context:
     `kinds`: of the arrays that calls pass for a parameter, which are NumPy's. `reached`: lines that lowering came to;
     `traced`: texts that JAX traced, and where they were handed over. `deferred`: the first error on a path with a guess
     (`State.guess`). `built`: the classes of objects that were made here. `again`: memory is not what it was taken for,
-    so this round goes on for what else it finds, and is lowered again whatever it comes to."""
+    so this round goes on for what else it finds, and is lowered again whatever it comes to. `adopts`: are objects
+    of the examples in memory from the start, so that the entry is handed memory? `fields_set`: the attributes that are
+    set, of the objects of each memory; "" where lists or dicts are changed."""
 
     def __init__(
         self, schema: Schema, shared: Sequence[Array], rules: Rules, memory: LoweringMemory, integers: Mapping[int, int]
     ) -> None:
         self.schema, self.rules, self.memory = schema, rules, memory
         self.own_lists: dict[str, Heap] = {}
+        self.adopts = False
+        self.fields_set: defaultdict[Heap, dict[str, None]] = defaultdict(dict)
         self._ids = _FIRST_ID
         self.shared = [Value(k, t, "shared") for k, t in enumerate(shared)] + memory.hidden
         self.integers = {self.shared[k]: n for k, n in integers.items()}
@@ -376,6 +393,8 @@ class OpenBlock:
         self.known: dict[Operand, bool] = {}
         self.facts: dict[Operand, Fact] = {}
         self.memo: dict[Any, v.Abstract] = {}
+        self.stores: dict[Heap, tuple[v.Abstract, Mapping[str, tuple[Operand, v.Abstract]]]] = {}
+        """Of a memory as stores have left it, the fields that are known: the row, and what it holds."""
         self.guessed = False
 
     def chain(self) -> Iterator[OpenBlock]:
@@ -430,7 +449,8 @@ class LoweringState:
         self.env = before | kept
 
     def guess(self) -> None:
-        """Note that a list whose elements are not known yet, in this round, is taken to be empty here."""
+        """Note that a list whose elements are not known yet, in this round, is taken to be empty here; or an attribute
+        to be None that is set."""
         self.frame.unknown = True
         for block in self.block.chain():
             block.guessed = True

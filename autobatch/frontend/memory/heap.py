@@ -42,6 +42,9 @@ def record_class(keys: tuple[str, ...]) -> type[DictRecord]:
     return type("dict", (DictRecord,), {"record_keys": keys, "__module__": "builtins"})
 
 
+OBJECTS = "autobatch_objects"
+"""How the parameters of the entry begin that are all objects which an example has of some classes."""
+
 PREFIX = "<memory of "
 """How the names of variables begin that hold such memory."""
 
@@ -58,10 +61,11 @@ class Heap:
     the memory that this one is a part of, as objects of both were found in one place. `members`: the classes whose
     objects have it; of several, each row says its own (`CLASS` of `ir/template.py`), and there is a column for each
     field of any of them. `forms`: the fields of each class. `factory`: what gives a `defaultdict` its values.
-    `no_record`: why its dicts, of constant keys at first, are no records. `copies`: are some of its lists copies of
-    lists of the examples? Then it must not matter which list is which, as it does where they are `told_apart`: one is
-    changed, or compared by `is`. `adopts`: may objects of the examples stand where these do, so that each of them has a
-    row as well, from where it is read? `may_adopt`: is that possible?"""
+    `no_record`: why its dicts, of constant keys at first, are no records. `copies`: of what lists of the examples
+    are some of its lists copies, by where these lie? Then it must not matter which list is which, as it does where they
+    are `told_apart`: one is changed, or compared by `is`. `adopts`: may objects of the examples stand where these do,
+    so that each of them has a row as well, from where it is read? `may_adopt`: is that possible? `given`: are all those
+    of each example in it from the start (`given_objects.py`)?"""
 
     name: str
     cls: type
@@ -71,10 +75,11 @@ class Heap:
     forms: dict[type, tuple[str, ...]] = field(default_factory=dict)
     factory: Abstract | None = None
     no_record: str = ""
-    copies: bool = False
+    copies: frozenset[str] = frozenset()
     told_apart: bool = False
     may_adopt: bool = False
     adopts: bool = False
+    given: bool = False
 
     @property
     def whole(self) -> Heap:
@@ -129,7 +134,7 @@ class Heap:
 
     def differ_in_copies(self, other: Heap) -> bool:
         """Has one of the two copies of lists of the examples, which would not do for the other?"""
-        return (self.copies or other.copies) and (self.told_apart or other.told_apart)
+        return bool(self.copies or other.copies) and (self.told_apart or other.told_apart)
 
     def join(self, other: Heap) -> None:
         """Take the objects of another memory in. What fields hold is found anew."""
@@ -139,7 +144,8 @@ class Heap:
         other.joined = self
         self.no_record = self.no_record or other.no_record
         self.factory = other.factory if self.factory is None else self.factory
-        self.copies, self.told_apart = self.copies or other.copies, self.told_apart or other.told_apart
+        self.copies, self.told_apart = self.copies | other.copies, self.told_apart or other.told_apart
+        self.given = self.given or other.given
         self.may_adopt, self.adopts = self.may_adopt and other.may_adopt, self.adopts or other.adopts
         if not self.in_segments:
             self.members += [c for c in other.members if c not in self.members]
@@ -160,6 +166,12 @@ class Heap:
     def variable(self) -> str:
         """The variable that holds it."""
         return f"{PREFIX}{self.name}>"
+
+    @property
+    def first(self) -> str:
+        """The variable that holds the number of the first object of the example in its columns, where it is `given`
+        them."""
+        return f"{PREFIX}the first {self.name}>"
 
 
 def add_heap(heaps: dict[object, Heap], key: object, cls: type) -> Heap:

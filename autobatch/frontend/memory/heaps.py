@@ -17,7 +17,7 @@ import ast
 import inspect
 import operator
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NoReturn
@@ -29,7 +29,14 @@ from autobatch.errors import UnsupportedError
 from autobatch.frontend.lowering.joins import conditional, convert, stored
 from autobatch.frontend.lowering.numbers import negate, operand_of, traced
 from autobatch.frontend.lowering.refusals import refused_field
-from autobatch.frontend.lowering.state import Context, LoweringMemory, LoweringState, MemoryChanged, expand
+from autobatch.frontend.lowering.state import (
+    ChangesObjects,
+    Context,
+    LoweringMemory,
+    LoweringState,
+    MemoryChanged,
+    expand,
+)
 from autobatch.frontend.memory.heap import (
     Heap,
     ListsNeedMemory,
@@ -38,6 +45,7 @@ from autobatch.frontend.memory.heap import (
     is_state,
     refused_without_memory,
 )
+from autobatch.frontend.memory.rebinding import list_change
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import (
     HeldLayout,
@@ -305,7 +313,7 @@ def bind_memory(s: LoweringState, heap: Heap, parts: Iterable[v.Abstract]) -> No
 
 def memory_of(s: LoweringState, heap: Heap, write: bool = False) -> tuple[v.Abstract, ...]:
     """The parts of the memory: the count, and the columns. Notes that every function on the way here needs it."""
-    memory, functions = s.context.memory, [source.node for source, _ in s.context.active[1:]]
+    memory, functions = s.context.memory, _handed(s)
     for noted in (memory.read, memory.written) if write else (memory.read,):
         s.context.note(noted, {(node, heap.variable) for node in functions})
     if memory.caches.run_with_effect(functions):
@@ -315,6 +323,17 @@ def memory_of(s: LoweringState, heap: Heap, write: bool = False) -> tuple[v.Abst
     held = _current(s, heap)
     assert isinstance(held, v.Record)
     return held.items
+
+
+def _handed(s: LoweringState) -> list[ast.AST]:
+    """The functions that are on the way here, and are handed memory: the entry is where it does not begin without."""
+    return [source.node for source, _ in s.context.active[0 if s.context.adopts else 1 :]]
+
+
+def first_of(s: LoweringState, heap: Heap) -> v.Abstract:
+    """The number of the first object of the example in its columns."""
+    s.context.note(s.context.memory.read, {(node, heap.first) for node in _handed(s)})
+    return s.env[heap.first].value if heap.first in s.env else v.Static(0)
 
 
 def _current(s: LoweringState, heap: Heap) -> v.Abstract | None:
@@ -329,7 +348,8 @@ def given(s: LoweringState, function: ast.AST) -> dict[str, v.Abstract]:
     found = [h for h in heaps_of(s) if (function, h.variable) in memory.read]
     for heap in found:
         memory_of(s, heap, write=(function, heap.variable) in memory.written)
-    return {h.variable: s.env[h.variable].value for h in found}
+    firsts = [h.first for h in heaps_of(s) if (function, h.first) in memory.read]
+    return {n: s.env[n].value for n in (*(h.variable for h in found), *firsts)}
 
 
 def with_written(s: LoweringState, function: ast.AST, result: v.Abstract) -> v.Abstract:
@@ -413,6 +433,8 @@ def give_memory(context: Context, error: NeedsMemory) -> None:
         add_heap(memory.heaps, cls, cls).may_adopt = not memory.rows
     for site, cls in sites.items():
         memory.sites[site] = add_heap(memory.heaps, site, cls)
+        for heap in memory.heaps.values():
+            heap.copies -= {site[1]} if isinstance(site, tuple) and site[0] == "given" else set()
     memory.refused = memory.refused or error
     _forget_layouts(memory)
 
@@ -424,6 +446,7 @@ def _forget_layouts(memory: LoweringMemory) -> None:
 
 
 _NO_ORIGIN = v.Static(-1)
+_NONE = layout_of(v.Static(None))
 
 
 def note_adopting(memory: LoweringMemory) -> None:
@@ -439,6 +462,12 @@ def note_adopting(memory: LoweringMemory) -> None:
 def heap_of(s: LoweringState, cls: type | None) -> Heap | None:
     """The memory that objects of a class have, where they have some."""
     found = s.context.memory.heaps.get(cls) if cls is not None else None
+    return found.whole if found is not None else None
+
+
+def given_heap(s: LoweringState, type: Ref) -> Heap | None:
+    """The memory that has all objects of a store from the start, where they have some."""
+    found = s.context.memory.heaps.get(("given", type.store))
     return found.whole if found is not None else None
 
 
@@ -510,6 +539,9 @@ def grow(s: LoweringState, heap: Heap, keys: tuple[Any, ...], items: list[Layout
         except LayoutConflict as conflict:
             what, cure = _words(heap, key)
             words = f"{what} different types: {conflict}"
+            for name in sorted(_copies_in(known[key]) | _copies_in(layout)):
+                if (error := list_change(s, name, UnsupportedError(words, s.span, cure))) is not None:
+                    raise error from None
             if _beside_given(known[key], layout) and (sites := s.context.sites.needed(s.context.memory.sites)):
                 raise ListsNeedMemory(sites, UnsupportedError(words, s.span, cure)) from None
             raise type_conflict(conflict, words, s.span, cure) from None
@@ -529,6 +561,12 @@ def grow(s: LoweringState, heap: Heap, keys: tuple[Any, ...], items: list[Layout
             raise s.context.sites.refused(s.context.memory.sites, error, dicts=True) from None
         s.context.again = True
         _blank(s, heap)
+
+
+def _copies_in(layout: Layout) -> frozenset[str]:
+    """Of what lists of the examples values of a layout are copies."""
+    inner = layout.value if isinstance(layout, OptionalLayout) else layout
+    return inner.heap.whole.copies if isinstance(inner, RowLayout) else frozenset()
 
 
 def _beside_given(*layouts: Layout) -> bool:
@@ -672,9 +710,14 @@ def field(s: LoweringState, row: v.MemoryRow, name: str) -> v.Abstract | None:
     assert row.heap.layout is not None
     at = 1
     _, *columns = memory_of(s, row.heap)
+    where, value = _known_fields(s, row.heap.whole).get(name, (None, None))
+    if where == row.operand:
+        return value
     for key, layout in zip(row.heap.layout.keys, row.heap.layout.items, strict=True):
         types = leaf_types(layout)
         if key == name:
+            if layout == _NONE and row.heap.whole.given and s.context.rules.is_set_somewhere(s, name):
+                s.guess()
             read = columns[at - 1 : at - 1 + len(types)]
             found = rebuild(layout, iter([_read(s, c, row, t) for c, t in zip(read, types, strict=True)]))
             found = out_of_memory(s, found)
@@ -720,7 +763,8 @@ def set_field(s: LoweringState, row: v.MemoryRow, name: str, value: v.Abstract) 
     classes = classes_of(s, row)
     if row.heap.whole.adopts:
         words = f"the attribute {name!r} is set of an object that may be one of the examples: it stands where such do"
-        s.refuse(words, "make a new object of its fields, and set it there")
+        cure = "make a new object of its fields, and set it there"
+        raise ChangesObjects(row.heap.whole.members, UnsupportedError(words, s.span, cure))
     for cls in classes:
         if not may_be_set(cls, name):
             refuse_setting(s, cls, name)
@@ -740,6 +784,7 @@ def set_field(s: LoweringState, row: v.MemoryRow, name: str, value: v.Abstract) 
 
 def put_field(s: LoweringState, row: v.MemoryRow, name: str, value: v.Abstract) -> None:
     """Let a field, which objects of the class have, hold a value of its type."""
+    s.context.fields_set[row.heap.whole][name] = None
     layout = row.heap.layout
     assert layout is not None
     value = in_memory(s, value, dict(zip(layout.keys, layout.items, strict=True))[name])
@@ -751,7 +796,16 @@ def put_field(s: LoweringState, row: v.MemoryRow, name: str, value: v.Abstract) 
             for k, x in enumerate(convert(s, value, held)):
                 after[at + k] = _written_to(s, columns[at + k], x, row.operand)
         at += len(types)
+    known = {**_known_fields(s, row.heap.whole), name: (row.operand, value)}
     bind_memory(s, row.heap, [count, *after])
+    s.block.stores[row.heap.whole] = s.env[row.heap.variable].value, known
+
+
+def _known_fields(s: LoweringState, heap: Heap) -> Mapping[str, tuple[Operand, v.Abstract]]:
+    """What is known to be in memory, as it was stored here and nothing has followed that could change it: for a field,
+    the row and what that holds."""
+    memory, known = next((b.stores[heap] for b in s.block.chain() if heap in b.stores), (None, {}))
+    return known if memory is not None and memory is _current(s, heap) else {}
 
 
 def may_be_set(cls: type | None, name: str) -> bool:

@@ -21,7 +21,7 @@ from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.memory.heap import Heap
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import LeafLayout
-from autobatch.ir.core import INT, STR, For, Operand
+from autobatch.ir.core import INT, STR, For, List, Operand
 from autobatch.ir.ops import own
 
 NONE = v.Static(None)
@@ -52,7 +52,8 @@ def adopted(s: LoweringState, heap: Heap, value: v.Leaf | v.Static) -> v.Abstrac
         letters = v.Lazy(text(s, "__len__", value), lambda t, i: text(t, "ord", text(t, "__getitem__", value, i)))
         return allocate(s, heap.whole, letters)
     assert isinstance(value, v.Leaf)
-    heap.whole.copies = True
+    assert isinstance(value.type, List) and value.type.store is not None
+    heap.whole.copies |= {value.type.store}
     list_heap.refuse_copies(s, heap)
     return conditional(s, is_none(s, value.operand), lambda t: NONE, lambda t: _copied(t, heap.whole, value))
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Literal, NoReturn, TypeGuard
 
+from autobatch.errors import UnsupportedError
 from autobatch.frontend.lowering.joins import conditional, convert
 from autobatch.frontend.lowering.numbers import combine, negate, operand_of, present, traced
 from autobatch.frontend.lowering.selection import select
@@ -25,6 +26,7 @@ from autobatch.frontend.memory import heaps
 from autobatch.frontend.memory.heap import DictRecord, Heap, record_class
 from autobatch.frontend.memory.heaps import as_read, as_stored, classes_of, column_type, positions
 from autobatch.frontend.memory.identity import dicts_have_memory
+from autobatch.frontend.memory.rebinding import list_change
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import Layout, layout_of, leaf_types, rebuild
 from autobatch.frontend.types.unify import constant
@@ -213,6 +215,8 @@ def _by_class(
 
 def _refuse_unknown(s: LoweringState, row: v.MemoryRow, name: str) -> NoReturn:
     names = " or ".join(c.__name__ for c in classes_of(s, row)) or row.heap.name
+    if row.heap.whole.given and s.context.rules.is_set_somewhere(s, name):
+        s.guess()
     s.refuse(f"{names} has no attribute {name!r}", "check the spelling")
 
 
@@ -560,17 +564,19 @@ def tell_apart(s: LoweringState, heap: Heap) -> None:
 
 def change(s: LoweringState, row: v.MemoryRow) -> None:
     """Note that a list in memory is changed."""
+    s.context.fields_set[row.heap.whole][""] = None
     if not row.own:
         tell_apart(s, row.heap)
 
 
 def refuse_copies(s: LoweringState, heap: Heap) -> None:
     """Refuse copies of lists of the examples where they would not do for these."""
-    if heap.whole.copies and heap.whole.told_apart:
-        s.refuse(
-            "a list of the examples may stand where lists are changed in place, or compared by `is`",
-            "put a copy there: [y for y in x]",
-        )
+    if not heap.whole.copies or not heap.whole.told_apart:
+        return
+    words = "a list of the examples may stand where lists are changed in place, or compared by `is`"
+    error = UnsupportedError(words, s.span, "put a copy there: [y for y in x]")
+    for name in sorted(heap.whole.copies):
+        raise list_change(s, name, error) or error
 
 
 # ---- reading

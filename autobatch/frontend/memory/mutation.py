@@ -20,11 +20,11 @@ from autobatch.frontend.library.tables import EMPTY, concatenate
 from autobatch.frontend.lowering.joins import stored
 from autobatch.frontend.lowering.numbers import present, without
 from autobatch.frontend.lowering.sequences import arithmetic, in_range, item, length, reverse, sequence, sliced
-from autobatch.frontend.lowering.state import ChangesGiven, LoweringState, expand
+from autobatch.frontend.lowering.state import LoweringState, expand
 from autobatch.frontend.memory import dict_heap, list_changes, list_heap
 from autobatch.frontend.memory.identity import is_given
 from autobatch.frontend.memory.list_heap import hold
-from autobatch.frontend.memory.rebinding import rebind, refuse_change, take_out
+from autobatch.frontend.memory.rebinding import rebind, refuse_change, refuse_given, take_out
 from autobatch.frontend.syntax.sources import MUTATORS, read_before_change
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.unify import as_table, constant
@@ -165,7 +165,7 @@ def refuse_by_another_name(s: LoweringState, function: v.Static) -> NoReturn:
 def _list(s: LoweringState, receiver: v.Abstract) -> v.Record | v.Listing:
     found = expand(s, receiver)
     if is_given(found):
-        raise ChangesGiven("only a list built in this function can be changed", s.span, "build a new one")
+        refuse_given(s, found, "only a list built in this function can be changed", "build a new one")
     if isinstance(found, v.Static) or not isinstance(found, v.Record | v.Listing):
         s.refuse("only a list built in this function can be changed", "build a new one")
     return found

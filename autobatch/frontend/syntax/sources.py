@@ -560,6 +560,14 @@ def _walk(node: ast.AST) -> Iterator[ast.AST]:
         todo.extend(_children(found))
 
 
+@lru_cache(maxsize=4096)
+def attributes_set(function: ast.AST) -> frozenset[str]:
+    """The attributes that the text of a function sets, of whatever objects."""
+    return frozenset(
+        n.attr for n in ast.walk(function) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)
+    )
+
+
 @lru_cache(maxsize=64)
 def _parse(file: str, text: str) -> ast.Module:
     return ast.parse(text, file)

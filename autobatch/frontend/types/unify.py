@@ -13,7 +13,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from autobatch.errors import SourceError, TypeConflictError, UnsupportedError
-from autobatch.frontend.lowering.state import MemoryChanged
+from autobatch.frontend.lowering.state import ChangesObjects, MemoryChanged
 from autobatch.frontend.memory.heap import Heap, NeedsMemory
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import (
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 
 class LayoutConflict(Exception):
     """Two layouts have nothing in common; the message says what differs. `cls`: they would have if objects of this
-    class had memory."""
+    class had memory; `store`: if the objects of the examples that lie there had."""
 
-    def __init__(self, message: str, cls: type | None = None) -> None:
+    def __init__(self, message: str, cls: type | None = None, store: str = "") -> None:
         super().__init__(message)
-        self.cls = cls
+        self.cls, self.store = cls, store
 
 
 def type_conflict(
@@ -60,7 +60,8 @@ def type_conflict(
     """What to raise where layouts have nothing in common: what gives a class memory, where they would have then."""
     if conflict.cls is not None:
         return NeedsMemory([conflict.cls], UnsupportedError(words, span, cure, also))
-    return TypeConflictError(words, span, cure, also)
+    error = TypeConflictError(words, span, cure, also)
+    return ChangesObjects((), error, conflict.store) if conflict.store else error
 
 
 def refuse_alternatives(s: LoweringState, value: v.Choice) -> NoReturn:
@@ -203,11 +204,12 @@ def _unify_sorts(a: Layout, b: Layout) -> Layout:
             raise LayoutConflict(
                 "a list of the examples and one that is changed here, or compared by `is`: copy the first one"
             )
-        case (RowLayout(heap=heap), LeafLayout(type=Ref())) | (LeafLayout(type=Ref()), RowLayout(heap=heap)):
+        case (RowLayout(heap=heap), LeafLayout(type=Ref(of))) | (LeafLayout(type=Ref(of)), RowLayout(heap=heap)):
             if heap.whole.may_adopt and not heap.whole.adopts:
                 heap.whole.adopts = True
                 raise MemoryChanged
-            raise LayoutConflict("an object of the examples and one that is made here: make a new one of its fields")
+            words = "an object of the examples and one that is made here: make a new one of its fields"
+            raise LayoutConflict(words, store=of)
         case (RowLayout(heap=heap), other) | (other, RowLayout(heap=heap)):
             raise LayoutConflict(f"{describe(a)} and {describe(b)}", None if heap.in_segments else _object_class(other))
         case _ if (is_object(a) and is_object(b)) or MADE in (leaf_type(a), leaf_type(b)):
