@@ -17,8 +17,7 @@ import sys
 import types
 import typing
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
@@ -36,7 +35,7 @@ from autobatch.call.inspection import Lowered, LoweredGroups, Parts, lowered
 from autobatch.call.linear import Collected, LinearCall, Tree
 from autobatch.call.prepared import Prepared
 from autobatch.call.ready import NOTHING
-from autobatch.call.results import arguments_noted, changing_arguments, note_arguments
+from autobatch.call.results import Changed, arguments_noted, note_arguments
 from autobatch.call.shapes import ByShape, RaggedRefused
 from autobatch.call.specialisations import Request, Specialisations, Way
 from autobatch.call.specialise import SpecialisedProgram
@@ -109,7 +108,7 @@ class Batched(Generic[P, R]):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            with self._changing(args, kwargs):
+            with Changed() as changed:
                 simple = not kwargs and not self._receiver and plain.is_ordinary()
                 given = args
                 if simple and self._known.changes:
@@ -117,20 +116,19 @@ class Batched(Generic[P, R]):
                 found = self.warm[RUN].call(given, self.options()) if simple else MISS
                 if found is MISS:
                     found = self._anew(args, kwargs, simple)
+            if changed.parts or changed.by_python:
+                self._change(changed, args, kwargs)
             return found
         except Exception as error:  # as `entry` does: this is the call whose time counts
             if not plain.is_plain():
                 show(error)
             raise
 
-    @contextmanager
-    def _changing(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[None]:
-        """Within, a call changes its arguments; afterwards they are what it has made of them."""
-        with changing_arguments() as changed:
-            yield
+    def _change(self, changed: Changed, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Let the arguments of a call be what it has made of them."""
         if changed.by_python:
             plain.change_arguments(self.__wrapped__, self.bound(args, kwargs))
-        elif changed.parts:
+        else:
             write_back(self._name, self.bound(args, kwargs), changed.parts)
 
     def _anew(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], simple: bool) -> Any:
@@ -536,8 +534,11 @@ class Batched(Generic[P, R]):
 
     def _call_compiled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], run: Run, runs: bool = False) -> Any:
         """A call that `run` runs, for each group. `runs`: as in `prepare`."""
-        with self._changing(args, kwargs):
-            return self._run(self.bound(args, kwargs), run, runs)
+        with Changed() as changed:
+            found = self._run(self.bound(args, kwargs), run, runs)
+        if changed.parts or changed.by_python:
+            self._change(changed, args, kwargs)
+        return found
 
     def _run(self, bound: BoundArguments, run: Run, runs: bool) -> Any:
         chosen = self.options()

@@ -469,14 +469,24 @@ def printing_results() -> Iterator[None]:
 # ---- what a call changes of its arguments (`changes.py`)
 
 
-@dataclass
 class Changed:
-    """What calls change: `bound` are the arguments of the one that runs, of a group of examples, None where they are
-    those of the whole call; `parts` what each has left. `by_python`: are they to be changed by plain Python?"""
+    """What calls change: within, what arguments become is put here. `bound` are the arguments of the one that runs, of
+    a group of examples, None where they are those of the whole call; `parts` what each has left. `by_python`: are they
+    to be changed by plain Python?"""
 
-    bound: BoundArguments | None = None
-    parts: list[ChangedPart] = field(default_factory=list)
-    by_python: bool = False
+    __slots__ = ("_token", "bound", "by_python", "parts")
+
+    def __init__(self) -> None:
+        self.bound: BoundArguments | None = None
+        self.parts: tuple[ChangedPart, ...] = ()
+        self.by_python = False
+
+    def __enter__(self) -> Changed:
+        self._token = _changed.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _changed.reset(self._token)
 
 
 @dataclass(frozen=True)
@@ -492,17 +502,6 @@ class ChangedPart:
 
 
 _changed: ContextVar[Changed | None] = ContextVar("changed", default=None)
-
-
-@contextmanager
-def changing_arguments() -> Iterator[Changed]:
-    """Within, a call may change arguments: what they become is put here."""
-    found = Changed()
-    token = _changed.set(found)
-    try:
-        yield found
-    finally:
-        _changed.reset(token)
 
 
 def note_arguments(bound: BoundArguments) -> None:
@@ -530,14 +529,15 @@ def note_changes(function: str, part: ChangedPart) -> None:
         return
     if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((dict(part.lists), part.objects))):
         raise BatchError(not_changed(function, list(part.lists)))
-    found.parts.append(replace(part, bound=found.bound))
+    found.parts = (*found.parts, replace(part, bound=found.bound))
 
 
 def leave_failed(failed: Any) -> None:
     """What the last call has changed stays as it was in the examples that have failed: bool[B]."""
     found = _changed.get()
     if found is not None and found.parts:
-        found.parts[-1] = replace(found.parts[-1], failed=frozenset(np.flatnonzero(np.asarray(failed)).tolist()))
+        last = replace(found.parts[-1], failed=frozenset(np.flatnonzero(np.asarray(failed)).tolist()))
+        found.parts = (*found.parts[:-1], last)
 
 
 def not_changed(function: str, names: Sequence[str]) -> str:
