@@ -71,6 +71,30 @@ def test_the_same_bits_of_branches(seed, lanes, tmp_path, monkeypatch):
     jax.tree.map(np.testing.assert_array_equal, found, compiled(fun, *given())(*given()))
 
 
+def test_an_array_that_one_arm_changes_and_another_result_is():
+    """Where the second result is what the first one is made of, that is copied before it is written over."""
+
+    def passed_on(a, b, x, k):
+        if a[k] > b[k]:
+            a = b.at[2:10].set(a[4:12])
+        else:
+            a = b.at[k].add(0.5 * a[k])
+            b = b.at[15].set(b[7] + b[k])
+        return a, b
+
+    def turned_round(a, b, x, k):
+        c = b
+        if a[k] > b[k]:
+            a, c = b.at[2:10].set(a[4:12]), b[::-1]
+        else:
+            a, c = b.at[k].add(0.5 * a[k]), b + x
+        return a, c
+
+    for fun in (passed_on, turned_round):
+        wanted = ab.batched(fun, backend="interpret")(*given())
+        jax.tree.map(np.testing.assert_allclose, ab.batched(fun, backend="llvm")(*given()), wanted)
+
+
 def sorted_by_insertion(v):
     v = jnp.asarray(v)
     for i in range(1, SIZE):

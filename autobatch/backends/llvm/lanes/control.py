@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, NamedTuple, assert_never
 
-from autobatch.backends.llvm.lanes.lifetimes import CHANGING, Lifetimes, is_undefined, values_read
+from autobatch.backends.llvm.lanes.lifetimes import CHANGING, Lifetimes, is_undefined, place_of, values_read
 from autobatch.backends.llvm.lanes.likely import NOTHING, Carried, Likely, carried_alike, last_calls, one_of, reads_of
 from autobatch.backends.llvm.lanes.ops import Environment, LeafOperations, shape_of
 from autobatch.backends.llvm.lanes.program import is_shared
@@ -284,7 +284,11 @@ class RegionWriter(LeafOperations):
         xs = [self.single(x, mask) if r in self.alike else x for r, x in zip(results, xs, strict=True)]
         left = {k: o.variable for k, o in own.items() if not o.variable.has(xs[k])}
         left = {k: v for k, v in left.items() if not is_undefined(arm.results[k], arm)}
-        if left:  # what it has made elsewhere goes there, in its lanes
+        if (
+            left
+        ):  # what it has made elsewhere goes there, in its lanes; another result may be what lies there, or read it
+            memory = places([o.variable for o in own.values()])
+            xs = [replace(x, fixed=False) if x.memory is None or memory & place_of(x) else x for x in xs]
             xs = [x if k in own else copied(self.w, x) for k, x in enumerate(xs)]
             new = [xs[k] if mask is None else select(self.w, mask, xs[k], v.get()) for k, v in left.items()]
             set_all(self.w, list(left.values()), new)
