@@ -116,8 +116,7 @@ class Batched(Generic[P, R]):
                 found = self.warm[RUN].call(given, self.options()) if simple else MISS
                 if found is MISS:
                     found = self._anew(args, kwargs, simple)
-            if changed.parts or changed.by_python:
-                self._change(changed, args, kwargs)
+            self._change(changed, args, kwargs)
             return found
         except Exception as error:  # as `entry` does: this is the call whose time counts
             if not plain.is_plain():
@@ -128,7 +127,7 @@ class Batched(Generic[P, R]):
         """Let the arguments of a call be what it has made of them."""
         if changed.by_python:
             plain.change_arguments(self.__wrapped__, self.bound(args, kwargs))
-        else:
+        elif changed.parts:
             write_back(self._name, self.bound(args, kwargs), changed.parts)
 
     def _anew(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], simple: bool) -> Any:
@@ -400,10 +399,11 @@ class Batched(Generic[P, R]):
             chosen = replace(chosen, trace=False)
         if not (chosen.trace and self._traces.knows(bound)):
             given = self.given_objects(bound)
-            chosen = self.room.make_room(longest(given), chosen) if given is not bound else chosen
+            chosen = self.room.with_capacity(longest(given), chosen) if given is not bound else chosen
+            changes = given is not bound and not derives
+            asked = replace(chosen, trace=False) if changes else chosen  # a trace would not say what they become
             try:
-                seen = given is bound or derives  # changes of objects, by their traces
-                return self._compiled(given, chosen if seen else replace(chosen, trace=False), runs, moving, derives)
+                return self._compiled(given, asked, runs, moving, derives)
             except ChangesObjects as error:
                 known = joined(self._known.changes, error.kinds)
                 if known != self._known.changes:
@@ -536,8 +536,7 @@ class Batched(Generic[P, R]):
         """A call that `run` runs, for each group. `runs`: as in `prepare`."""
         with Changed() as changed:
             found = self._run(self.bound(args, kwargs), run, runs)
-        if changed.parts or changed.by_python:
-            self._change(changed, args, kwargs)
+        self._change(changed, args, kwargs)
         return found
 
     def _run(self, bound: BoundArguments, run: Run, runs: bool) -> Any:

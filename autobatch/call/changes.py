@@ -34,17 +34,17 @@ from autobatch.ir.template import ChangedFields
 
 # ---- the objects that the entry is given
 
-Kinds = tuple[frozenset[Hashable], ...]
+ObjectKinds = tuple[frozenset[Hashable], ...]
 """Of what kinds each list of objects is (`ChangesObjects`)."""
 
 
-def joined(known: Kinds, more: frozenset[Hashable]) -> Kinds:
+def joined(known: ObjectKinds, more: frozenset[Hashable]) -> ObjectKinds:
     """The kinds with more of them, which lie in the same columns."""
     apart = [x for x in known if not x & more]
     return (*apart, more.union(*(x for x in known if x & more)))
 
 
-def with_objects(bound: BoundArguments, kinds: Kinds, keys_are_data: bool) -> BoundArguments:
+def with_objects(bound: BoundArguments, kinds: ObjectKinds, keys_are_data: bool) -> BoundArguments:
     """The same call, given all objects that each example has of some kinds; as it is where it has them, or where the
     examples are not known."""
     if not kinds or any((s.kind == "batch" and s.values.is_traced) or s.name.startswith(OBJECTS) for s in bound.slots):

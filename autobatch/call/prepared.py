@@ -113,8 +113,8 @@ class KnownCapacities:
             self._last = last = options, replace(options, list_capacity=capacity, backend=backend)
         return last[1]
 
-    def make_room(self, count: int, options: Options) -> Options:
-        """The options with room for so many objects, if there may be so much."""
+    def with_capacity(self, count: int, options: Options) -> Options:
+        """The options with a capacity of more than so many objects, if it may be as large."""
         capacity = max(options.list_capacity, self.capacity)
         while capacity <= count and FACTOR * capacity <= LARGEST:
             capacity *= FACTOR

@@ -275,11 +275,11 @@ class Kinds:
         """Of each site the number of its operands; and those whose kind has a guard."""
         self.checks: dict[Hashable, Any] = {}
         self.checking: dict[Hashable, OperationKind] = {}
+        self.changes_arguments = False
+        """Has a run changed what it was given?"""
         self.failures: dict[tuple[str, str, CodePlace], int] = {}
         """What examples may fail with: the exception, its message, and where; each has a number."""
         self.met: dict[Hashable, tuple[int, Any]] = {}
-        self.changes_arguments = False
-        """Has a run changed what it was given?"""
         """What symbols have met: the site of an operation, and what its result is; see `symbols.py`. In its keys places
         in the user's code are the `id` of the code, which is kept, and the instruction."""
         self.fixed: dict[Hashable, Any] = {}

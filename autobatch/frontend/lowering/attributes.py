@@ -24,7 +24,7 @@ from autobatch.frontend.lowering.numbers import negate, present, traced, without
 from autobatch.frontend.lowering.selection import apply_choice, failure_of
 from autobatch.frontend.lowering.state import DictsDiffer, Fact, LoweringState, hand_out, wrap
 from autobatch.frontend.memory import heaps, list_heap
-from autobatch.frontend.syntax.sources import LIBRARIES, attributes_set, is_bound_method
+from autobatch.frontend.syntax.sources import LIBRARIES, is_bound_method
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import LeafLayout, ListingLayout, is_python
 from autobatch.frontend.types.statics import inputs, is_namedtuple
@@ -397,7 +397,7 @@ def _field(s: LoweringState, value: v.Leaf, name: str, of_table: bool = False) -
         return attribute(s, parts, name)
     if not groups:
         names = " or ".join(sorted(store.classes[c].name for c in possible))
-        if is_set_somewhere(s, name):
+        if s.context.memory.sets_attribute(name):
             s.guess()
         s.refuse(f"no {names} of the examples has the attribute {name!r}", "check the spelling, or pack with `like=`")
     if len(groups) > 1 and all(g[1] is None and callable(g[2]) for g in groups):
@@ -541,14 +541,9 @@ def is_unseen(s: LoweringState, type: Type) -> bool:
     return type.store is None or not s.context.schema.list(type.store).optional
 
 
-def is_set_somewhere(s: LoweringState, name: str) -> bool:
-    """Does a function that was met set an attribute of this name?"""
-    return any(name in attributes_set(source.node) for source in s.context.memory.sources.values())
-
-
 def _load(s: LoweringState, operand: Operand, f: Field) -> v.Abstract:
     if f.always_none:
-        if is_set_somewhere(s, f.name):
+        if s.context.memory.sets_attribute(f.name):
             s.guess()  # where that is done first, it is no longer None here
         s.check(is_none(s, operand, negated=True), "AttributeError", f"'NoneType' object has no attribute {f.name!r}")
         return v.Static(None)

@@ -30,7 +30,7 @@ from autobatch.frontend.library.tables import concatenate
 from autobatch.frontend.library.texts import formatted
 from autobatch.frontend.lowering import printing, selection, unions
 from autobatch.frontend.lowering.assignment import assign, set_by_name
-from autobatch.frontend.lowering.attributes import attribute, fields_of, is_set_somewhere
+from autobatch.frontend.lowering.attributes import attribute, fields_of
 from autobatch.frontend.lowering.branches import bool_expression, conditional_expression
 from autobatch.frontend.lowering.calls import Never, lookup
 from autobatch.frontend.lowering.comprehensions import (
@@ -379,7 +379,6 @@ RULES = Rules(
     string_of,
     tell_apart,
     brought_in,
-    is_set_somewhere,
 )
 ROUNDS = 24
 

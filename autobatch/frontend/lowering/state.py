@@ -28,7 +28,7 @@ from autobatch.frontend.library.caches import Caches
 from autobatch.frontend.memory.heap import Heap, add_heap, is_state
 from autobatch.frontend.memory.identity import Identities, ReturnedIdentity, Sites
 from autobatch.frontend.syntax.scopes import shown
-from autobatch.frontend.syntax.sources import FunctionSource, Inlined
+from autobatch.frontend.syntax.sources import FunctionSource, Inlined, attributes_set
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import Layout, MadeClass
 from autobatch.frontend.types.statics import (
@@ -158,7 +158,6 @@ class Rules:
     string_of: Callable[[LoweringState, v.MemoryRow], v.Leaf]
     tell_apart: Callable[[LoweringState, Heap], None]
     brought_in: Callable[[LoweringState, v.Abstract], v.Abstract]
-    is_set_somewhere: Callable[[LoweringState, str], bool]
 
 
 @dataclass
@@ -227,6 +226,10 @@ class LoweringMemory:
     rewritten: dict[ast.AST, Any] = field(default_factory=dict)
     printing: Any = None
     caches: Caches = field(default_factory=Caches)
+
+    def sets_attribute(self, name: str) -> bool:
+        """Does a function that was met set an attribute of this name?"""
+        return any(name in attributes_set(source.node) for source in self.sources.values())
 
     def add_sites(self, sites: Mapping[object, type]) -> None:
         """Let the lists and dicts that these expressions make have memory, if they have none."""

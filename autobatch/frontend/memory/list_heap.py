@@ -215,7 +215,7 @@ def _by_class(
 
 def _refuse_unknown(s: LoweringState, row: v.MemoryRow, name: str) -> NoReturn:
     names = " or ".join(c.__name__ for c in classes_of(s, row)) or row.heap.name
-    if row.heap.whole.given and s.context.rules.is_set_somewhere(s, name):
+    if row.heap.whole.given and s.context.memory.sets_attribute(name):
         s.guess()
     s.refuse(f"{names} has no attribute {name!r}", "check the spelling")
 

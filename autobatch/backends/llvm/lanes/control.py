@@ -284,10 +284,9 @@ class RegionWriter(LeafOperations):
         xs = [self.single(x, mask) if r in self.alike else x for r, x in zip(results, xs, strict=True)]
         left = {k: o.variable for k, o in own.items() if not o.variable.has(xs[k])}
         left = {k: v for k, v in left.items() if not is_undefined(arm.results[k], arm)}
-        if (
-            left
-        ):  # what it has made elsewhere goes there, in its lanes; another result may be what lies there, or read it
+        if left:  # what it has made elsewhere goes there, in its lanes
             memory = places([o.variable for o in own.values()])
+            # another result may lie there too, or be read from there
             xs = [replace(x, fixed=False) if x.memory is None or memory & place_of(x) else x for x in xs]
             xs = [x if k in own else copied(self.w, x) for k, x in enumerate(xs)]
             new = [xs[k] if mask is None else select(self.w, mask, xs[k], v.get()) for k, v in left.items()]
