@@ -423,7 +423,7 @@ def _type(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
             there = replace(value, null=False)
             return conditional(s, heaps.missing(s, value), lambda t: _NO_TYPE, lambda t: _type(t, [there], {}))
         case v.MemoryRow(heap=heap) if list_heap.is_row(value):
-            return v.Static(dict if heap.is_record else heap.cls)
+            return v.Static(heap.python_class)
         case v.MemoryRow(heap=heap):
             members = {heap.members[k]: frozenset({k}) for k in sorted(heaps.positions(s, value))}
             return _one_of(s, members, lambda t, fit: list_heap.is_class(t, value, fit))

@@ -727,6 +727,8 @@ def subscript(s: LoweringState, value: v.Abstract, index: v.Abstract) -> v.Abstr
     value = list_heap.for_key(s, value, index)
     if list_heap.is_dict_row(value):
         return dict_heap.load(s, list_heap.there(s, value), index)
+    if list_heap.is_record_row(value) and bounds_of(index) is None:
+        return list_heap.load(s, list_heap.there(s, value), index)
     if list_heap.is_row(value) and bounds_of(index) is None:
         return item(s, value, index)
     value = list_heap.copied(s, value)

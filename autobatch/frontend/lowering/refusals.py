@@ -46,7 +46,8 @@ def refused_field(heap: Heap, key: str, field: Layout) -> tuple[str, str]:
     """What to refuse, and the cure, where memory cannot hold what a field, element, key or value is."""
     cure = "keep numbers, arrays, and such lists, dicts and objects in them"
     if heap.is_record:
-        return f"dicts that other containers hold are changed, and their key {key!r} holds {describe(field)}", cure
+        kind, place = ("dicts", f"key {key!r}") if heap.is_dict else ("lists", f"element {key}")
+        return f"{kind} that other containers hold are changed, and their {place} holds {describe(field)}", cure
     if heap.is_dict and isinstance(field, RecordLayout):
         found, value = map(describe, field.items)
         words = f"dicts that other containers hold are changed, with keys of {found}, values of {value}"

@@ -36,10 +36,22 @@ class DictRecord(dict):  # type: ignore[type-arg]
     record_keys: ClassVar[tuple[str, ...]] = ()
 
 
+class ListRecord(list):  # type: ignore[type-arg]
+    """A list of fixed length whose elements have types of their own, likewise: each place is a field."""
+
+    record_keys: ClassVar[tuple[int, ...]] = ()
+
+
 @cache
 def record_class(keys: tuple[str, ...]) -> type[DictRecord]:
     """The class of the dicts that have these keys, in this order."""
     return type("dict", (DictRecord,), {"record_keys": keys, "__module__": "builtins"})
+
+
+@cache
+def list_class(count: int) -> type[ListRecord]:
+    """The class of the lists that have so many elements."""
+    return type("list", (ListRecord,), {"record_keys": tuple(range(count)), "__module__": "builtins"})
 
 
 OBJECTS = "autobatch_objects"
@@ -61,7 +73,7 @@ class Heap:
     the memory that this one is a part of, as objects of both were found in one place. `members`: the classes whose
     objects have it; of several, each row says its own (`CLASS` of `ir/template.py`), and there is a column for each
     field of any of them. `forms`: the fields of each class. `factory`: what gives a `defaultdict` its values.
-    `no_record`: why its dicts, of constant keys at first, are no records. `copies`: of what lists of the examples
+    `no_record`: why its dicts, of constant keys at first, or lists, of fixed length, are no records. `copies`: of what lists of the examples
     are some of its lists copies, by where these lie? Then it must not matter which list is which, as it does where they
     are `told_apart`: one is changed, or compared by `is`. `adopts`: may objects of the examples stand where these do,
     so that each of them has a row as well, from where it is read? `may_adopt`: is that possible? `given`: are all those
@@ -89,12 +101,12 @@ class Heap:
     @property
     def is_list(self) -> bool:
         """Are its objects lists, or tuples of any length (`list_heap.py`)?"""
-        return self.cls in (list, tuple)
+        return self.cls in (list, tuple) or issubclass(self.cls, ListRecord)
 
     @property
     def is_dict(self) -> bool:
         """Are its objects dicts (`dict_heap.py`)?"""
-        return self.cls in DICTS or self.is_record
+        return self.cls in DICTS or issubclass(self.cls, DictRecord)
 
     @property
     def is_set(self) -> bool:
@@ -103,8 +115,8 @@ class Heap:
 
     @property
     def is_record(self) -> bool:
-        """Are its objects dicts whose keys are fields (`list_heap.py`)?"""
-        return issubclass(self.cls, DictRecord)
+        """Are its objects dicts whose keys are fields, or lists whose places are (`list_heap.py`)?"""
+        return issubclass(self.cls, (DictRecord, ListRecord))
 
     @property
     def is_strings(self) -> bool:
@@ -114,21 +126,26 @@ class Heap:
     @property
     def in_segments(self) -> bool:
         """Are its objects lists, dicts or strings, which are as long as they grow?"""
-        return self.is_list or self.is_strings or (self.is_dict and not self.is_record)
+        return (self.is_list or self.is_strings or self.is_dict) and not self.is_record
 
     @property
     def kind(self) -> str:
         """What its objects are called: list, dict, Counter."""
         return self.cls.__name__
 
+    @property
+    def python_class(self) -> type:
+        """What `type()` of its objects is: of records `list` or `dict`."""
+        return (dict if self.is_dict else list) if self.is_record else self.cls
+
     def fits(self, other: Heap) -> bool:
         """May the two be one memory?"""
-        if self is other or not (self.in_segments or other.in_segments):
-            return self.is_record == other.is_record
-        if self.differ_in_copies(other):
-            return False
+        if self is other or self.differ_in_copies(other):
+            return self is other
         if self.is_record or other.is_record:
-            return {self.cls, other.cls} & {dict} != set()
+            return self.python_class is other.python_class
+        if not (self.in_segments or other.in_segments):
+            return True
         made = [x.factory for x in (self, other) if x.factory is not None]
         return self.cls is other.cls and all(x == made[0] for x in made)
 
@@ -139,8 +156,12 @@ class Heap:
     def join(self, other: Heap) -> None:
         """Take the objects of another memory in. What fields hold is found anew."""
         if self.is_record != other.is_record:
+            (plain,) = (x for x in (self, other) if not x.is_record)
+            if plain.may_be_record:
+                plain.become_record()
             for one in (self, other):
-                one.give_up_record("one of them may be one whose keys are computed")
+                if not plain.is_record:
+                    one.give_up_record("one of them may be one whose keys are computed")
         other.joined = self
         self.no_record = self.no_record or other.no_record
         self.factory = other.factory if self.factory is None else self.factory
@@ -152,10 +173,21 @@ class Heap:
             self.name = self.name if self.is_record else "|".join(c.__name__ for c in self.members)
             self.forget()
 
+    @property
+    def may_be_record(self) -> bool:
+        """Has it lists of which nothing shows that they cannot be records?"""
+        return self.cls is list and not self.no_record and not self.copies
+
+    def become_record(self) -> None:
+        """Let its lists be records, until something is done with one that records do not do."""
+        self.cls, self.members = list_class(0), []
+        self.forget()
+
     def give_up_record(self, why: str) -> None:
-        """Let its dicts be lists of pairs."""
+        """Let its dicts be lists of pairs, and its lists of elements of one type."""
         if self.is_record:
-            self.cls, self.members, self.no_record = dict, [dict], why
+            self.cls, self.no_record = self.python_class, why
+            self.members = [self.cls]
             self.forget()
 
     def forget(self) -> None:

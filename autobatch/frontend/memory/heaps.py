@@ -634,9 +634,11 @@ def _in_one_memory(a: Layout, b: Layout) -> tuple[Layout, Layout]:
 def _words(heap: Heap, key: str) -> tuple[str, str]:
     """What has different types, and what to do."""
     if heap.is_record:
-        return f"the values of the key {key!r} of dicts in one place have", "give the key one type of values"
+        words = f"the values of the key {key!r} of dicts" if heap.is_dict else f"the elements at {key} of lists"
+        return f"{words} in one place have", "give them one type"
     if heap.is_list:
-        return f"the elements of a {heap.kind} have", "give all elements one type"
+        because = f"{heap.no_record}: " if heap.no_record else ""
+        return f"{because}the elements of a {heap.kind} have", "give all elements one type"
     if heap.is_dict:
         because = f"{heap.no_record}: " if heap.no_record else ""
         return f"{because}the keys or the values of dicts in one place have", "give all keys one type, and all values"

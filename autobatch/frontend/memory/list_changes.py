@@ -29,6 +29,9 @@ NONE = v.Static(None)
 
 def allocate(s: LoweringState, heap: Heap, value: v.Abstract) -> v.MemoryRow:
     """A new list with the elements of another one."""
+    list_heap.become_record(s, heap, value)
+    if heap.is_record:
+        return list_heap.allocate(s, heap, value)
     if isinstance(value, v.Listing):
         heaps.grow(s, heap, ("item",), [value.elem])
     found = sequence(s, value)
@@ -72,6 +75,9 @@ def string_of(s: LoweringState, row: v.MemoryRow) -> v.Leaf:
 
 def store(s: LoweringState, row: v.MemoryRow, index: v.Abstract, value: v.Abstract) -> None:
     """`row[index] = value`"""
+    if row.heap.is_record:
+        list_heap.store(s, row, present(s, index), value)
+        return
     list_heap.change(s, row)
     list_heap.as_element(s, row.heap, value)
     position = in_range(s, present(s, index), list_heap.length(s, row))

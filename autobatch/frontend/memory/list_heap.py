@@ -17,22 +17,33 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Literal, NoReturn, TypeGuard
 
+import numpy as np
+
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.lowering.joins import conditional, convert
 from autobatch.frontend.lowering.numbers import combine, negate, operand_of, present, traced
 from autobatch.frontend.lowering.selection import select
 from autobatch.frontend.lowering.state import LoweringState, MemoryChanged
 from autobatch.frontend.memory import heaps
-from autobatch.frontend.memory.heap import DictRecord, Heap, record_class
+from autobatch.frontend.memory.heap import DictRecord, Heap, ListRecord, list_class, record_class
 from autobatch.frontend.memory.heaps import as_read, as_stored, classes_of, column_type, positions
 from autobatch.frontend.memory.identity import dicts_have_memory
 from autobatch.frontend.memory.rebinding import list_change
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import Layout, layout_of, leaf_types, rebuild
-from autobatch.frontend.types.unify import constant
-from autobatch.ir import segments
+from autobatch.frontend.types.layouts import (
+    HeldLayout,
+    Layout,
+    OptionalLayout,
+    layout_of,
+    leaf_type,
+    leaf_types,
+    rebuild,
+    static_type,
+)
+from autobatch.frontend.types.unify import constant, sort_of
+from autobatch.ir import jax_compat, segments
 from autobatch.ir.capacity import NO_ROOM, out_of_room
-from autobatch.ir.core import Operand, Type, Value
+from autobatch.ir.core import Array, Operand, Type, Value
 from autobatch.ir.template import CLASS
 
 # ---- row classes
@@ -222,45 +233,81 @@ def _refuse_unknown(s: LoweringState, row: v.MemoryRow, name: str) -> NoReturn:
 
 # ---- record heap
 #
-# Dicts of constant string keys that have memory: rows of a class whose fields the keys are (`heaps.py`).
+# Dicts of constant string keys that have memory, and lists of fixed length whose elements are of several types: rows of
+# a class whose fields the keys, or the places, are (`heaps.py`).
 #
 #     rows.append({"n": 0, "s": w * x})       n[32], s[32];  the dict is the row `count`
 #     rows[i]["s"] += y                       s[row] = s[row] + y, under all names of the dict
+#     heappush(queue, [cost, 0, True])        the same with fields 0, 1, 2
 #
-# The values of each key have a type of their own, as fields have. Dicts of different keys that may stand in one place
-# are of different classes (`list_heap.py`). Where a computed or a new key is set, or one is taken out, all is lowered
-# again with dicts that are lists of pairs (`dict_heap.py`).
+# The values of each key have a type of their own, as fields have. Dicts of different keys, and lists of different
+# lengths, that may stand in one place are of different classes. Where a computed or a new key is set, or one is taken
+# out, all is lowered again with dicts that are lists of pairs (`dict_heap.py`), and lists of elements of one type.
 
 
 def is_record_row(value: v.Abstract) -> TypeGuard[v.MemoryRow]:
-    """Is it a dict in memory whose keys are fields?"""
+    """Is it a dict in memory whose keys are fields, or a list whose places are?"""
     return isinstance(value, v.MemoryRow) and value.heap.is_record
 
 
 def give_up(s: LoweringState, row: v.MemoryRow, why: str) -> NoReturn:
-    """Lower everything again with dicts that are lists of pairs where these stand."""
-    row.heap.whole.give_up_record(f"{why} in line {s.span.line}")
+    """Lower everything again without records where these stand."""
+    _give_up(s, row.heap.whole, why)
+
+
+def _give_up(s: LoweringState, heap: Heap, why: str) -> NoReturn:
+    heap.give_up_record(f"{why} in line {s.span.line}")
     raise MemoryChanged
 
 
-def allocate(s: LoweringState, heap: Heap, table: v.Record) -> v.MemoryRow:
-    """A new dict in memory, of one that is a value."""
-    if table.kind != "dict" or not all(type(k) is str for k in table.keys):
-        heap.give_up_record("they are made with keys that are no constant strings")
-        raise MemoryChanged
-    cls = record_class(table.keys)
+def allocate(s: LoweringState, heap: Heap, value: v.Abstract) -> v.MemoryRow:
+    """A new dict or list in memory, of one that is a value."""
+    cls: type
+    match value:
+        case v.Record(kind="dict", keys=keys) if heap.is_dict and all(type(k) is str for k in keys):
+            cls = record_class(keys)
+        case v.Record(kind="list", keys=keys) if heap.is_list and keys:
+            cls = list_class(len(keys))
+        case _:
+            _give_up(s, heap, "they are made with keys that are no constant strings, or of a length that is not fixed")
     if cls not in heap.members:
         heap.members.append(cls)
         heap.forget()
         raise MemoryChanged
-    return heaps.allocate(s, heap, v.Record("object", table.keys, table.items, cls))
+    return heaps.allocate(s, heap, v.Record("object", value.keys, value.items, cls))
+
+
+def become_record(s: LoweringState, heap: Heap, value: v.Abstract) -> None:
+    """Lower everything again with lists that are records, where the elements of one of fixed length have types that
+    would not stay what they are in one column."""
+    if not heap.whole.may_be_record or not isinstance(value, v.Record):
+        return
+    sorts = {_sort(layout_of(heaps.as_field(s, x))) for x in value.items}
+    if len(sorts - {None}) > 1 or (None in sorts and sorts & {"b", "i"}):
+        heap.whole.become_record()
+        raise MemoryChanged
+
+
+def _sort(layout: Layout) -> object:
+    """Where two elements of a list differ in this, one column cannot hold both as they are; None of None."""
+    if isinstance(layout, OptionalLayout):
+        return _sort(layout.value)
+    found = leaf_type(layout)
+    if isinstance(layout, HeldLayout):
+        held = layout.value.value
+        found = static_type(held)
+        if held is None:
+            return None
+    if isinstance(found, Array):
+        return np.dtype(jax_compat.dtype_of(found.dtype)).kind if found.is_scalar else "array"
+    return sort_of(layout)
 
 
 # ---- reading
 
 
 def opened(s: LoweringState, row: v.MemoryRow) -> v.Abstract:
-    """The dict as a value, a copy."""
+    """The dict or list as a value, a copy."""
     return by_class(s, row, _opened)
 
 
@@ -272,20 +319,20 @@ def as_value(s: LoweringState, value: v.Abstract) -> v.Abstract:
 def for_key(s: LoweringState, value: v.Abstract, key: v.Abstract) -> v.Abstract:
     """What a key is looked up in: a dict in memory, or a copy of it where the key is computed; other values as they
     are."""
-    return as_value(s, value) if _constant(s, key) is None else value
+    return as_value(s, value) if is_dict_row(value) and _constant(s, key) is None else value
 
 
 def _opened(s: LoweringState, row: v.MemoryRow, cls: type) -> v.Abstract:
     keys = _keys(cls)
-    return v.Record("dict", keys, tuple(_field(s, row, k) for k in keys))
+    return v.Record("dict" if row.heap.is_dict else "list", keys, tuple(_field(s, row, k) for k in keys))
 
 
-def _keys(cls: type) -> tuple[str, ...]:
-    assert issubclass(cls, DictRecord)
+def _keys(cls: type) -> tuple[Any, ...]:
+    assert issubclass(cls, (DictRecord, ListRecord))
     return cls.record_keys
 
 
-def _field(s: LoweringState, row: v.MemoryRow, key: str) -> v.Abstract:
+def _field(s: LoweringState, row: v.MemoryRow, key: Any) -> v.Abstract:
     found = heaps.field(s, row, key)
     assert found is not None
     return found
@@ -306,16 +353,26 @@ def _owners(s: LoweringState, row: v.MemoryRow, key: object) -> tuple[frozenset[
 
 def load(s: LoweringState, row: v.MemoryRow, key: v.Abstract) -> v.Abstract:
     """`row[key]`; KeyError where it is not there."""
-    name = _constant(s, key)
+    name = _place(s, row, key)
     if name is None:
         give_up(s, row, "a computed key is asked for")
     owners, _ = _owners(s, row, name)
-    s.check(is_class(s, row, owners), "KeyError", repr(name).replace("{", "{{").replace("}", "}}"))
+    error = ("KeyError", repr(name).replace("{", "{{").replace("}", "}}"))
+    s.check(is_class(s, row, owners), *(error if row.heap.is_dict else ("IndexError", "list index out of range")))
     if not owners:
         s.dead = True
         return v.Static(None)
-    assert isinstance(name, str)
     return _field(s, replace(row, classes=owners), name)
+
+
+def _place(s: LoweringState, row: v.MemoryRow, key: v.Abstract) -> object:
+    """The field that a key or an index stands for, where it is constant; None where it is computed, or where lists of
+    several lengths would have others."""
+    name = _constant(s, key)
+    if row.heap.is_dict or not isinstance(name, int) or name >= 0:
+        return name
+    counts = {len(_keys(row.heap.members[k])) for k in heaps.positions(s, row)}
+    return name + counts.pop() if len(counts) == 1 else None
 
 
 def holds(s: LoweringState, row: v.MemoryRow, key: v.Abstract) -> v.Abstract:
@@ -365,7 +422,7 @@ def pair(s: LoweringState, row: v.MemoryRow, name: str) -> v.Abstract:
 
 
 def view(s: LoweringState, row: v.MemoryRow, part: Part) -> v.Record | v.Lazy:
-    """The keys, values or items, as they are when each is read."""
+    """The keys, values or items, as they are when each is read; of a list its elements."""
     if len(heaps.positions(s, row)) > 1:
         count = by_class(s, row, lambda t, one, cls: v.Static(len(_keys(cls))))
         return v.Lazy(count, lambda t, i: _of_any(t, row, part, i), None, (row,))
@@ -408,12 +465,17 @@ def as_it_is(s: LoweringState, shown: v.Lazy, kind: Literal["tuple", "list"] = "
 
 def store(s: LoweringState, row: v.MemoryRow, key: v.Abstract, value: v.Abstract) -> None:
     """`row[key] = value`"""
-    name = _constant(s, key)
+    name = _place(s, row, key)
     if name is None:
         give_up(s, row, "a computed key is set")
-    if not isinstance(name, str) or not _owners(s, row, name)[1]:
+    owners, always = _owners(s, row, name)
+    if not always and row.heap.is_dict:
         give_up(s, row, f"the key {name!r} is added")
-    heaps.set_field(s, row, name, value)
+    s.check(is_class(s, row, owners), "IndexError", "list assignment index out of range")
+    if not owners:
+        s.dead = True
+        return
+    heaps.set_field(s, replace(row, classes=owners), name, value)
 
 
 def set_default(
@@ -440,7 +502,8 @@ NONE = v.Static(None)
 
 @dataclass(frozen=True)
 class _Memory:
-    """The memory of lists: how many there are, how many elements have a place; the rest is in columns."""
+    """The memory of lists that are no records: how many there are, how many elements have a place; the rest is in
+    columns."""
 
     count: v.Abstract
     used: v.Abstract
@@ -450,8 +513,14 @@ class _Memory:
 
 
 def _memory(s: LoweringState, heap: Heap, write: bool = False) -> _Memory:
+    _no_records(s, heap)
     count, used, lengths, table, *columns = heaps.memory_of(s, heap, write)
     return _Memory(count, used, lengths, table, tuple(columns))
+
+
+def _no_records(s: LoweringState, heap: Heap) -> None:
+    if heap.is_record:
+        _give_up(s, heap.whole, "their length changes, or a place is computed,")
 
 
 def _bind(s: LoweringState, heap: Heap, m: _Memory) -> None:
@@ -505,6 +574,7 @@ def refuse_view(s: LoweringState, value: v.Abstract) -> None:
 
 def new_list(s: LoweringState, heap: Heap) -> v.MemoryRow:
     """A new list without elements."""
+    _no_records(s, heap)
     heaps.grow(s, heap, (), [])
     m = _memory(s, heap, write=True)
     capacity = s.context.memory.capacity
@@ -538,6 +608,7 @@ def _check_used(s: LoweringState, used: v.Abstract) -> None:
 
 def as_element(s: LoweringState, heap: Heap, value: v.Abstract) -> v.Abstract:
     """A value as an element; where none like it was known, all is lowered again."""
+    _no_records(s, heap)
     hold(s, value)
     s.context.identities.stored(value)
     value = heaps.as_field(s, value)
@@ -589,6 +660,8 @@ def length(s: LoweringState, row: v.MemoryRow) -> v.Leaf:
 
 def element(s: LoweringState, row: v.MemoryRow, index: v.Abstract) -> v.Abstract:
     """The element at an index that is in range."""
+    if row.heap.is_record:
+        return load(s, row, index)
     layout = _element(row.heap)
     if layout is None:
         s.check(s.scalar(False), "IndexError", "list index out of range")
@@ -624,7 +697,7 @@ def tuple_of(made: v.Abstract) -> v.Abstract:
 def elements(s: LoweringState, row: v.MemoryRow) -> v.Record | v.Lazy:
     """The elements, of a dict its pairs, one after the other, as they are when each is read."""
     if row.heap.is_record:
-        return view(s, row, pair)
+        return view(s, row, pair if row.heap.is_dict else value)
     if _element(row.heap) is None:
         return v.Record("list", (), ())
     dicts = (row,) if row.heap.is_dict else ()

@@ -299,7 +299,7 @@ def sort_of(layout: Layout) -> str | None:
         case RecordLayout(kind="table", cls=cls) if cls is not None:
             return cls.__name__
         case RowLayout(heap=heap) if heap.whole.in_segments or heap.whole.is_record:
-            return "dict" if heap.whole.is_record else heap.whole.cls.__name__
+            return heap.whole.python_class.__name__
         case RowLayout() | RecordLayout(kind="object" | "namedtuple") | LeafLayout(type=BuiltObject() | Ref()):
             return "object"
         case _:
