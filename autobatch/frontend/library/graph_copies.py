@@ -31,7 +31,7 @@ from autobatch.frontend.lowering.joins import conditional, stored
 from autobatch.frontend.lowering.numbers import operand_of, traced
 from autobatch.frontend.lowering.state import LoweringState, expand
 from autobatch.frontend.memory import heaps, list_changes, list_heap
-from autobatch.frontend.memory.heap import Heap, ListsNeedMemory, NeedsMemory
+from autobatch.frontend.memory.heap import Heap, NeedsMemory
 from autobatch.frontend.memory.list_heap import copied, hold
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import (
@@ -468,7 +468,7 @@ def _refuse_twice(s: LoweringState, value: v.Record) -> None:
     if classes:
         raise NeedsMemory(classes, error)
     sites = s.context.sites.of(twice, s.context.memory.sites, True)
-    raise ListsNeedMemory(sites, error) if sites else error
+    raise NeedsMemory((), error, sites) if sites else error
 
 
 def _opened(s: LoweringState, value: v.Abstract) -> v.Abstract:

@@ -65,7 +65,7 @@ def truth(s: LoweringState, value: v.Abstract) -> bool | Operand:
             return truth(s, present(s, value))
         case v.Leaf() if isinstance(value.type, Ref) and (parts := fields_of(s, value)) is not None and not parts.items:
             return False
-        case v.MemoryRow(heap=heap) if heap.in_segments:
+        case v.MemoryRow(heap=heap) if heap.in_segments or heap.is_record:
             some = negate(s, heaps.missing(s, value))
             return truth(s, both(s, some, lambda t: traced(t, _positive, length(t, replace(value, null=False)))))
         case v.MemoryRow():

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from autobatch.errors import UnsupportedError
 from autobatch.frontend.library.tables import has_default
 from autobatch.frontend.lowering import exceptions
 from autobatch.frontend.lowering.joins import as_array, common, common_layouts, convert, level, stored
@@ -298,7 +299,7 @@ def settle(
         if growing:
             break
     words, cure = "the types of the variables of this loop do not settle", "give them their final types before the loop"
-    raise refused_without_memory(linked(layouts.values()), words, s.span, cure)
+    raise linked(s, layouts.values(), UnsupportedError(words, s.span, cure))
 
 
 def changed_unseen(s: LoweringState, t: LoweringState, carried: Collection[str]) -> list[str]:

@@ -291,7 +291,9 @@ def _beside_memory(value: v.Abstract, layout: Layout) -> Iterator[v.Abstract]:
 
 
 def _has_kind(heap: Heap, value: v.Abstract) -> bool:
-    """Is it a list where lists have this memory, or a dict where dicts have it?"""
+    """Is it a list where lists have this memory, or a dict or tuple where these have it?"""
+    if heap.is_record and heap.python_class is tuple:
+        return isinstance(value, v.Record) and value.kind == "tuple"
     return is_list(value) or is_given(value) if heap.is_list else heap.is_dict and is_dict_value(value)
 
 

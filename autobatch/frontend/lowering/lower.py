@@ -188,7 +188,7 @@ def _read_only(s: LoweringState, node: ast.expr) -> v.Abstract:
 
 
 def _tuple(s: LoweringState, node: ast.Tuple) -> v.Abstract:
-    return _display(s, "tuple", node.elts)
+    return made_by(s, _display(s, "tuple", node.elts), node)
 
 
 def _list(s: LoweringState, node: ast.List) -> v.Abstract:

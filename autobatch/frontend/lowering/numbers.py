@@ -14,9 +14,9 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from autobatch.errors import UnsupportedError
 from autobatch.frontend.library.numpy_arrays import kind_of
 from autobatch.frontend.lowering.state import LoweringState
-from autobatch.frontend.memory.heap import refused_without_memory
 from autobatch.frontend.tracing.recipes import trace_numbers
 from autobatch.frontend.tracing.tracing import Untraceable
 from autobatch.frontend.types import values as v
@@ -93,21 +93,21 @@ def without(name: str) -> tuple[str, str]:
     return "AttributeError", f"'NoneType' object has no attribute {name!r}"
 
 
-def _boxed_classes(s: LoweringState) -> list[type]:
-    """The classes of objects that are passed on whole. Before one of them is made that way, those of all objects."""
+def _boxed_forms(s: LoweringState) -> list[Any]:
+    """The kinds of containers that are passed on whole. Before one of them is made that way, those of all objects."""
     memory = s.context.memory
-    made = [cls for _, cls, _ in memory.made if cls is not None and cls not in memory.heaps]
-    return made or sorted((c for c in s.context.built if c not in memory.heaps), key=lambda c: c.__qualname__)
+    made = [form for form in memory.made if form[1] is None or form[1] not in memory.heaps]
+    classes = sorted((c for c in s.context.built if c not in memory.heaps), key=lambda c: c.__qualname__)
+    return made or [("object", cls, ()) for cls in classes]
 
 
 def refuse_made(s: LoweringState, value: v.Abstract) -> None:
     """What an object is that the program makes is known when everything has run."""
     if isinstance(value, v.Leaf) and isinstance(value.type, BuiltObject):
-        raise refused_without_memory(
-            _boxed_classes(s),
-            "an object that the function makes (in a recursion, or one of several classes) is handed on here, not read",
-            s.span,
-            "read its parts before it is made, return them beside it, or read it in a function that takes the result",
+        words = "an object that the function makes, in a recursion or of one of several classes, is handed on, not read"
+        cure = "read its parts before it is made, return them beside it, or read it in a function that takes the result"
+        raise s.context.sites.refused_forms(
+            s.context.memory.sites, _boxed_forms(s), UnsupportedError(words, s.span, cure)
         )
 
 

@@ -38,7 +38,7 @@ def length(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """`len(value)`"""
     value = heaps.opened(s, present(s, value))
     if list_heap.is_record_row(value):
-        return list_heap.view(s, list_heap.there(s, value), list_heap.value).length
+        return list_heap.count(s, list_heap.there(s, value))
     if list_heap.is_row(value):
         return list_heap.length(s, list_heap.there(s, value))
     match value:

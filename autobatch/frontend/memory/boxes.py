@@ -21,7 +21,7 @@ from autobatch.errors import TypeConflictError, UnsupportedError
 from autobatch.frontend.lowering.joins import conditional, convert
 from autobatch.frontend.lowering.results import prepared
 from autobatch.frontend.lowering.state import LoweringMemory, LoweringState, expand
-from autobatch.frontend.memory.heap import ListsNeedMemory, refused_without_memory
+from autobatch.frontend.memory.heap import NeedsMemory, refused_without_memory
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import (
     AliasLayout,
@@ -102,7 +102,7 @@ def _refuse_without_memory(s: LoweringState, record: v.Record) -> None:
         raise refused_without_memory([record.cls], words, s.span, "use backend='xla'")
     sites = s.context.sites.of([record], s.context.memory.sites, True)
     if sites:
-        raise ListsNeedMemory(sites, UnsupportedError(words, s.span, "use backend='xla'"))
+        raise NeedsMemory((), UnsupportedError(words, s.span, "use backend='xla'"), sites)
 
 
 def _name(record: v.Record, memory: LoweringMemory) -> str:

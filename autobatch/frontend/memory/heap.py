@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.syntax.scopes import is_cell
@@ -42,6 +42,12 @@ class ListRecord(list):  # type: ignore[type-arg]
     record_keys: ClassVar[tuple[int, ...]] = ()
 
 
+class TupleRecord(tuple):  # type: ignore[type-arg]
+    """A tuple that loops or recursion link to others, likewise."""
+
+    record_keys: ClassVar[tuple[int, ...]] = ()
+
+
 @cache
 def record_class(keys: tuple[str, ...]) -> type[DictRecord]:
     """The class of the dicts that have these keys, in this order."""
@@ -52,6 +58,21 @@ def record_class(keys: tuple[str, ...]) -> type[DictRecord]:
 def list_class(count: int) -> type[ListRecord]:
     """The class of the lists that have so many elements."""
     return type("list", (ListRecord,), {"record_keys": tuple(range(count)), "__module__": "builtins"})
+
+
+@cache
+def tuple_class(count: int) -> type[TupleRecord]:
+    """The class of the tuples that have so many elements."""
+    return type("tuple", (TupleRecord,), {"record_keys": tuple(range(count)), "__module__": "builtins"})
+
+
+def record_kind(cls: type) -> Literal["dict", "list", "tuple"] | None:
+    """What records of a class are as values; None of other classes."""
+    if issubclass(cls, DictRecord):
+        return "dict"
+    if issubclass(cls, ListRecord):
+        return "list"
+    return "tuple" if issubclass(cls, TupleRecord) else None
 
 
 OBJECTS = "autobatch_objects"
@@ -73,7 +94,8 @@ class Heap:
     the memory that this one is a part of, as objects of both were found in one place. `members`: the classes whose
     objects have it; of several, each row says its own (`CLASS` of `ir/template.py`), and there is a column for each
     field of any of them. `forms`: the fields of each class. `factory`: what gives a `defaultdict` its values.
-    `no_record`: why its dicts, of constant keys at first, or lists, of fixed length, are no records. `copies`: of what lists of the examples
+    `no_record`: why its dicts, of constant keys at first, or lists, of fixed length, are no
+    records. `copies`: of what lists of the examples
     are some of its lists copies, by where these lie? Then it must not matter which list is which, as it does where they
     are `told_apart`: one is changed, or compared by `is`. `adopts`: may objects of the examples stand where these do,
     so that each of them has a row as well, from where it is read? `may_adopt`: is that possible? `given`: are all those
@@ -101,7 +123,7 @@ class Heap:
     @property
     def is_list(self) -> bool:
         """Are its objects lists, or tuples of any length (`list_heap.py`)?"""
-        return self.cls in (list, tuple) or issubclass(self.cls, ListRecord)
+        return self.cls in (list, tuple) or issubclass(self.cls, (ListRecord, TupleRecord))
 
     @property
     def is_dict(self) -> bool:
@@ -115,8 +137,8 @@ class Heap:
 
     @property
     def is_record(self) -> bool:
-        """Are its objects dicts whose keys are fields, or lists whose places are (`list_heap.py`)?"""
-        return issubclass(self.cls, (DictRecord, ListRecord))
+        """Are its objects dicts whose keys are fields, or lists or tuples whose places are (`list_heap.py`)?"""
+        return record_kind(self.cls) is not None
 
     @property
     def is_strings(self) -> bool:
@@ -135,8 +157,9 @@ class Heap:
 
     @property
     def python_class(self) -> type:
-        """What `type()` of its objects is: of records `list` or `dict`."""
-        return (dict if self.is_dict else list) if self.is_record else self.cls
+        """What `type()` of its objects is: of records `dict`, `list` or `tuple`."""
+        kind = record_kind(self.cls)
+        return {"dict": dict, "list": list, "tuple": tuple}[kind] if kind is not None else self.cls
 
     def fits(self, other: Heap) -> bool:
         """May the two be one memory?"""
@@ -219,20 +242,15 @@ def add_heap(heaps: dict[object, Heap], key: object, cls: type) -> Heap:
 
 
 class NeedsMemory(UnsupportedError):
-    """What is refused here is possible where objects of some classes have memory."""
+    """What is refused here is possible where objects of some classes have memory, or some lists, dicts and tuples.
+    `sites`: the expressions that make these, and of what class they are."""
 
-    def __init__(self, classes: Collection[type], error: UnsupportedError) -> None:
+    def __init__(
+        self, classes: Collection[type], error: UnsupportedError, sites: Mapping[object, type] | None = None
+    ) -> None:
         super().__init__(error.message, error.span, error.cure, error.also)
         self.classes = tuple(classes)
-
-
-class ListsNeedMemory(NeedsMemory):
-    """What is refused here is possible where lists or dicts that other containers hold have memory. `sites`: the
-    expressions that make them, and whether it is lists or a class of dicts."""
-
-    def __init__(self, sites: Mapping[object, type], error: UnsupportedError) -> None:
-        super().__init__((), error)
-        self.sites = dict(sites)
+        self.sites = dict(sites or {})
 
 
 class CompilesInMemory(UnsupportedError):

@@ -39,15 +39,17 @@ from autobatch.frontend.lowering.state import (
 )
 from autobatch.frontend.memory.heap import (
     Heap,
-    ListsNeedMemory,
     NeedsMemory,
     add_heap,
     is_state,
+    record_kind,
     refused_without_memory,
 )
+from autobatch.frontend.memory.identity import Form
 from autobatch.frontend.memory.rebinding import list_change
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import (
+    ChoiceLayout,
     HeldLayout,
     Layout,
     LeafLayout,
@@ -201,10 +203,10 @@ def settled(memory: LoweringMemory, function: Hashable, before: Layout, now: Lay
     return _boxed_layout(unaliased(now), set(deeper)) if memory.grown[function] > GROWTH else now
 
 
-def linked(layouts: Iterable[Layout]) -> list[type]:
-    """The classes of the user whose objects hold objects of the same class."""
+def linked(s: LoweringState, layouts: Iterable[Layout], error: UnsupportedError) -> UnsupportedError:
+    """What to raise where containers of some layouts hold some of their own kind."""
     deep = (key for layout in layouts for key, depth in _depths(layout).items() if depth > 1)
-    return list(dict.fromkeys(cls for _, cls, _ in deep if cls is not None))
+    return s.context.sites.refused_forms(s.context.memory.sites, dict.fromkeys(deep), error)
 
 
 def deepest(before: Layout, now: Layout) -> tuple[list[type], int]:
@@ -226,13 +228,16 @@ def _count(layout: Layout) -> int:
     return isinstance(layout, RecordLayout) + sum(map(_count, _parts(layout)))
 
 
-def _depths(layout: Layout) -> Counter[Any]:
+def _depths(layout: Layout) -> Counter[Form]:
     """For each class of containers, how many of it lie in one another."""
-    found: Counter[Any] = Counter()
+    found: Counter[Form] = Counter()
     for inner in _parts(layout):
         found |= _depths(inner)
-    if isinstance(layout, RecordLayout) and layout.items:
-        found[layout.kind, layout.cls, layout.keys] += 1
+    match layout:
+        case RecordLayout(kind, keys, items, cls, _) if items:
+            found[kind, cls, keys] += 1
+        case ListingLayout(array=False, is_tuple=is_tuple):
+            found["tuple" if is_tuple else "list", None, None] += 1
     return found
 
 
@@ -242,6 +247,8 @@ def _parts(layout: Layout) -> Iterator[Layout]:
             yield from items
         case OptionalLayout(value=inner) | ListingLayout(elem=inner):
             yield inner
+        case ChoiceLayout(alternatives=alternatives):
+            yield from alternatives
         case _:
             return
 
@@ -422,8 +429,7 @@ def give_memory(context: Context, error: NeedsMemory) -> None:
     """Let objects of the classes that an error names have memory; raises it where they have."""
     memory = context.memory
     new = [cls for cls in error.classes if cls not in memory.heaps]
-    asked = error.sites if isinstance(error, ListsNeedMemory) else {}
-    sites = {site: cls for site, cls in asked.items() if site not in memory.sites}
+    sites = {site: cls for site, cls in error.sites.items() if site not in memory.sites}
     if not new and not sites:
         raise UnsupportedError(error.message, error.span, error.cure, error.also)
     for heap in memory.heaps.values():
@@ -543,7 +549,7 @@ def grow(s: LoweringState, heap: Heap, keys: tuple[Any, ...], items: list[Layout
                 if (error := list_change(s, name, UnsupportedError(words, s.span, cure))) is not None:
                     raise error from None
             if _beside_given(known[key], layout) and (sites := s.context.sites.needed(s.context.memory.sites)):
-                raise ListsNeedMemory(sites, UnsupportedError(words, s.span, cure)) from None
+                raise NeedsMemory((), UnsupportedError(words, s.span, cure), sites) from None
             raise type_conflict(conflict, words, s.span, cure) from None
         if not s.context.memory.rows and leaf_type(joined[key]) == MADE:
             classes = _classes_of(known.get(key), layout)
@@ -744,20 +750,27 @@ def fields(s: LoweringState, row: v.MemoryRow, cls: type) -> v.Record:
     """All fields of an object that is of this class, as they are now."""
     keys = row.heap.forms[cls]
     items = tuple(field(s, row, k) or v.Unset(k) for k in keys)
+    if (kind := record_kind(cls)) is not None:
+        return v.Record(kind, keys, items)
     return v.Record("namedtuple" if is_namedtuple(cls) else "object", keys, items, cls)
 
 
 def opened(s: LoweringState, value: v.Abstract) -> v.Abstract:
-    """A NamedTuple in memory as its fields; other values as they are."""
-    if not isinstance(value, v.MemoryRow) or not any(map(is_namedtuple, value.heap.members)):
+    """A NamedTuple or tuple in memory as its fields; other values as they are, and tuples of several lengths."""
+    if not isinstance(value, v.MemoryRow) or not issubclass(value.heap.cls, tuple) or value.heap.in_segments:
         return value
     cls = class_of(s, value)
+    if cls is None and value.heap.is_record:
+        return value
     if cls is None:
         s.refuse(
             f"an object that may be {' or '.join(c.__name__ for c in classes_of(s, value))} is taken apart here",
             "test with isinstance() which it is, or read its fields by name",
         )
-    return fields(s, there(s, value, "None where a NamedTuple is needed"), cls) if is_namedtuple(cls) else value
+    if not issubclass(cls, tuple):
+        return value
+    kind = "tuple" if value.heap.is_record else "NamedTuple"
+    return fields(s, there(s, value, f"None where a {kind} is needed"), cls)
 
 
 def set_field(s: LoweringState, row: v.MemoryRow, name: str, value: v.Abstract) -> None:

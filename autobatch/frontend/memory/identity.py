@@ -16,18 +16,21 @@ roots, under all its names. What may be held by something else that is still the
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from autobatch.errors import UnsupportedError
-from autobatch.frontend.memory.heap import DICTS, Heap, ListsNeedMemory, record_class
+from autobatch.frontend.memory.heap import DICTS, Heap, NeedsMemory, record_class, tuple_class
 from autobatch.frontend.types import values as v
 from autobatch.ir.core import Array, List
 
 MEMORY = 0
 """The holder that memory is, which is there to the end."""
 
+
+Form = tuple[str, type | None, tuple[Any, ...] | None]
+"""The kind of a container, its class, where it has one of its own, and its keys, None where these differ."""
 
 Roots = frozenset[int]
 NONE: Roots = frozenset()
@@ -446,7 +449,8 @@ class Sites:
         found = {site for r, (_, site) in self._made.items() if r in roots}
         if found or not isinstance(value, v.Record):
             return found
-        return {site for x, site in self._made.values() if isinstance(x, v.Record) and x.cls is value.cls}
+        alike = [(x, site) for x, site in self._made.values() if isinstance(x, v.Record) and x.cls is value.cls]
+        return {site for x, site in alike if (x.kind == "tuple") is (value.kind == "tuple")}
 
     def part(self, part: v.Abstract, whole: v.Abstract) -> v.Abstract:
         """Note that an array is a part of another one, which is a value; the part."""
@@ -531,7 +535,16 @@ class Sites:
     ) -> UnsupportedError:
         """What to raise where a list or dict that is held is changed."""
         sites = self.needed(known, lent, dicts)
-        return ListsNeedMemory(sites, error) if sites else error
+        return NeedsMemory((), error, sites) if sites else error
+
+    def refused_forms(
+        self, known: dict[object, Heap], forms: Collection[Form], error: UnsupportedError
+    ) -> UnsupportedError:
+        """What to raise where something would do if all containers of some kinds had memory."""
+        classes = [cls for _, cls, _ in forms if cls is not None]
+        made = ((x, site) for x, site in self._made.values() if isinstance(x, v.Record) and site not in known)
+        sites = {site: class_of(x) for x, site in made if {(x.kind, x.cls, k) for k in (x.keys, None)} & {*forms}}
+        return NeedsMemory(classes, error, sites) if classes or sites else error
 
 
 def dicts_have_memory(known: dict[object, Heap]) -> bool:
@@ -543,6 +556,8 @@ def class_of(value: v.Abstract) -> type:
     """The class of a list or dict that may have memory."""
     if is_set_value(value):
         return set
+    if isinstance(value, v.Record) and value.kind == "tuple":
+        return tuple_class(len(value.keys))
     if not is_dict_value(value):
         return tuple if isinstance(value, v.Listing) and value.is_tuple else list
     assert isinstance(value, v.Record)

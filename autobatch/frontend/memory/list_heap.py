@@ -25,7 +25,16 @@ from autobatch.frontend.lowering.numbers import combine, negate, operand_of, pre
 from autobatch.frontend.lowering.selection import select
 from autobatch.frontend.lowering.state import LoweringState, MemoryChanged
 from autobatch.frontend.memory import heaps
-from autobatch.frontend.memory.heap import DictRecord, Heap, ListRecord, list_class, record_class
+from autobatch.frontend.memory.heap import (
+    DictRecord,
+    Heap,
+    ListRecord,
+    TupleRecord,
+    list_class,
+    record_class,
+    record_kind,
+    tuple_class,
+)
 from autobatch.frontend.memory.heaps import as_read, as_stored, classes_of, column_type, positions
 from autobatch.frontend.memory.identity import dicts_have_memory
 from autobatch.frontend.memory.rebinding import list_change
@@ -266,8 +275,10 @@ def allocate(s: LoweringState, heap: Heap, value: v.Abstract) -> v.MemoryRow:
     match value:
         case v.Record(kind="dict", keys=keys) if heap.is_dict and all(type(k) is str for k in keys):
             cls = record_class(keys)
-        case v.Record(kind="list", keys=keys) if heap.is_list and keys:
+        case v.Record(kind="list", keys=keys) if issubclass(heap.cls, ListRecord):
             cls = list_class(len(keys))
+        case v.Record(kind="tuple", keys=keys) if issubclass(heap.cls, TupleRecord):
+            cls = tuple_class(len(keys))
         case _:
             _give_up(s, heap, "they are made with keys that are no constant strings, or of a length that is not fixed")
     if cls not in heap.members:
@@ -324,11 +335,13 @@ def for_key(s: LoweringState, value: v.Abstract, key: v.Abstract) -> v.Abstract:
 
 def _opened(s: LoweringState, row: v.MemoryRow, cls: type) -> v.Abstract:
     keys = _keys(cls)
-    return v.Record("dict" if row.heap.is_dict else "list", keys, tuple(_field(s, row, k) for k in keys))
+    kind = record_kind(cls)
+    assert kind is not None
+    return v.Record(kind, keys, tuple(_field(s, row, k) for k in keys))
 
 
 def _keys(cls: type) -> tuple[Any, ...]:
-    assert issubclass(cls, (DictRecord, ListRecord))
+    assert issubclass(cls, (DictRecord, ListRecord, TupleRecord))
     return cls.record_keys
 
 
@@ -365,7 +378,7 @@ def load(s: LoweringState, row: v.MemoryRow, key: v.Abstract) -> v.Abstract:
     return _field(s, replace(row, classes=owners), name)
 
 
-def _place(s: LoweringState, row: v.MemoryRow, key: v.Abstract) -> object:
+def _place(s: LoweringState, row: v.MemoryRow, key: v.Abstract) -> Any:
     """The field that a key or an index stands for, where it is constant; None where it is computed, or where lists of
     several lengths would have others."""
     name = _constant(s, key)
@@ -421,11 +434,15 @@ def pair(s: LoweringState, row: v.MemoryRow, name: str) -> v.Abstract:
     return v.Record("tuple", (0, 1), (v.Static(name), _field(s, row, name)))
 
 
+def count(s: LoweringState, row: v.MemoryRow) -> v.Abstract:
+    """How many keys or elements it has."""
+    return by_class(s, row, lambda t, one, cls: v.Static(len(_keys(cls))))
+
+
 def view(s: LoweringState, row: v.MemoryRow, part: Part) -> v.Record | v.Lazy:
     """The keys, values or items, as they are when each is read; of a list its elements."""
     if len(heaps.positions(s, row)) > 1:
-        count = by_class(s, row, lambda t, one, cls: v.Static(len(_keys(cls))))
-        return v.Lazy(count, lambda t, i: _of_any(t, row, part, i), None, (row,))
+        return v.Lazy(count(s, row), lambda t, i: _of_any(t, row, part, i), None, (row,))
     names = _keys(heaps.classes_of(s, row)[0])
     if part is key:
         return v.Record("tuple", tuple(range(len(names))), tuple(map(v.Static, names)))

@@ -29,7 +29,8 @@ def made_by(s: LoweringState, value: v.Abstract, site: object) -> v.Abstract:
             return s.context.rules.stacked(s, np.array, (value,))
         s.context.sites.made(value, site)
         return value
-    if not (is_list(value) or is_dict_value(value) or is_given(value)) and not isinstance(value, v.Lazy):
+    is_tuple = isinstance(value, v.Record) and value.kind == "tuple"
+    if not (is_tuple or is_list(value) or is_dict_value(value) or is_given(value)) and not isinstance(value, v.Lazy):
         return value
     if isinstance(value, v.Lazy) and (value.dicts or (isinstance(site, ast.Call) and not value.is_list)):
         return value  # a view, or what zip() gives, which is no list

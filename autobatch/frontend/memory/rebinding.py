@@ -18,7 +18,7 @@ from autobatch.frontend.lowering.state import (
     LoweringState,
     MemoryChanged,
 )
-from autobatch.frontend.memory.heap import ListsNeedMemory, NeedsMemory, refused_without_memory
+from autobatch.frontend.memory.heap import NeedsMemory, refused_without_memory
 from autobatch.frontend.memory.identity import is_dict_value, is_list
 from autobatch.frontend.syntax.scopes import shown
 from autobatch.frontend.types import values as v
@@ -78,7 +78,7 @@ def list_change(s: LoweringState, name: str, error: UnsupportedError) -> Unsuppo
     if not all(("given", x.store) in s.context.memory.heaps for x in stores):
         return _objects_change(s, stores, error)
     known = ("given", name) in s.context.memory.sites or any(x.elem == type for x in schema.lists)
-    return None if known or not stores else ListsNeedMemory({("given", name): list}, error)
+    return None if known or not stores else NeedsMemory((), error, {("given", name): list})
 
 
 def refuse_given(s: LoweringState, value: v.Abstract, message: str, cure: str) -> NoReturn:
