@@ -299,7 +299,7 @@ def settle(
         if growing:
             break
     words, cure = "the types of the variables of this loop do not settle", "give them their final types before the loop"
-    raise linked(s, layouts.values(), UnsupportedError(words, s.span, cure))
+    raise linked(layouts.values(), UnsupportedError(words, s.span, cure))
 
 
 def changed_unseen(s: LoweringState, t: LoweringState, carried: Collection[str]) -> list[str]:

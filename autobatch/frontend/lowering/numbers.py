@@ -17,6 +17,7 @@ from jax import lax
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.library.numpy_arrays import kind_of
 from autobatch.frontend.lowering.state import LoweringState
+from autobatch.frontend.memory.heap import Form, NeedsMemory
 from autobatch.frontend.tracing.recipes import trace_numbers
 from autobatch.frontend.tracing.tracing import Untraceable
 from autobatch.frontend.types import values as v
@@ -93,7 +94,7 @@ def without(name: str) -> tuple[str, str]:
     return "AttributeError", f"'NoneType' object has no attribute {name!r}"
 
 
-def _boxed_forms(s: LoweringState) -> list[Any]:
+def _boxed_forms(s: LoweringState) -> list[Form]:
     """The kinds of containers that are passed on whole. Before one of them is made that way, those of all objects."""
     memory = s.context.memory
     made = [form for form in memory.made if form[1] is None or form[1] not in memory.heaps]
@@ -106,9 +107,7 @@ def refuse_made(s: LoweringState, value: v.Abstract) -> None:
     if isinstance(value, v.Leaf) and isinstance(value.type, BuiltObject):
         words = "an object that the function makes, in a recursion or of one of several classes, is handed on, not read"
         cure = "read its parts before it is made, return them beside it, or read it in a function that takes the result"
-        raise s.context.sites.refused_forms(
-            s.context.memory.sites, _boxed_forms(s), UnsupportedError(words, s.span, cure)
-        )
+        raise NeedsMemory((), UnsupportedError(words, s.span, cure), forms=_boxed_forms(s))
 
 
 def own_not() -> Op:

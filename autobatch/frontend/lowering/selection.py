@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from autobatch.errors import SourceError, TypeConflictError, UnsupportedError
 from autobatch.frontend.library.numpy_arrays import kind_of
@@ -18,6 +19,7 @@ from autobatch.frontend.tracing.tracing import trace
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import LeafLayout, NotStored, is_python, layout_of, type_name
 from autobatch.frontend.types.unify import LayoutConflict, unify
+from autobatch.ir import jax_compat
 from autobatch.ir.core import STR, Array, List, Literal, Operand, Tag, Value
 
 
@@ -158,8 +160,8 @@ def _refusal(s: LoweringState, use: Any, value: v.Abstract) -> SourceError | Non
 
 
 def _failure(python: Callable[..., Any], values: Sequence[v.Abstract]) -> type[Exception] | None:
-    """What Python raises for values of these types, whatever they are: TypeError or AttributeError; None where it
-    takes some, or where that is not known."""
+    """What Python raises for values of these types, whatever they are: TypeError or AttributeError, or IndexError of a
+    number of NumPy; None where it takes some, or where that is not known."""
     samples = [_sample(x) for x in values]
     if any(x is _UNKNOWN for x in samples):
         return None
@@ -169,6 +171,8 @@ def _failure(python: Callable[..., Any], values: Sequence[v.Abstract]) -> type[E
         return TypeError
     except AttributeError:
         return AttributeError
+    except IndexError:
+        return IndexError if isinstance(samples[0], np.generic) else None
     except Exception:
         return None
     return None
@@ -184,6 +188,8 @@ def _sample(value: v.Abstract) -> Any:
             return held
         case v.Leaf(type=Array() as type) if is_python(type):
             return True if type.is_bool else 1 if type.is_integer else 1.0
+        case v.Leaf(type=Array() as type) if type.is_scalar and not type.dtype.startswith("key"):
+            return np.dtype(jax_compat.dtype_of(type.dtype)).type(1)
         case v.Leaf(type=Tag()) if value.type == STR:
             return "1"
         case v.Leaf(type=List()) | v.Listing(array=False, is_tuple=False) | v.Record(kind="list"):
@@ -192,6 +198,8 @@ def _sample(value: v.Abstract) -> Any:
             return (1,)
         case v.Record(kind="dict"):
             return {1: 1}
+        case v.MemoryRow(heap=heap) if heap.python_class in (list, tuple, dict):
+            return heap.python_class([(1, 1)])
         case _:
             return _UNKNOWN
 

@@ -15,9 +15,9 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from autobatch.errors import UnsupportedError
+from autobatch.errors import SourceError, UnsupportedError
 from autobatch.frontend.syntax.scopes import is_cell
 from autobatch.frontend.types.layouts import holds_containers
 from autobatch.source import Span
@@ -74,6 +74,9 @@ def record_kind(cls: type) -> Literal["dict", "list", "tuple"] | None:
         return "list"
     return "tuple" if issubclass(cls, TupleRecord) else None
 
+
+Form = tuple[str, type | None, tuple[Any, ...] | None]
+"""The kind of a container, its class, where it has one of its own, and its keys, None where these differ."""
 
 OBJECTS = "autobatch_objects"
 """How the parameters of the entry begin that are all objects which an example has of some classes."""
@@ -243,14 +246,21 @@ def add_heap(heaps: dict[object, Heap], key: object, cls: type) -> Heap:
 
 class NeedsMemory(UnsupportedError):
     """What is refused here is possible where objects of some classes have memory, or some lists, dicts and tuples.
-    `sites`: the expressions that make these, and of what class they are."""
+    `sites`: the expressions that make these, and of what class they are; `forms`: what kinds of these, wherever they
+    are made."""
 
     def __init__(
-        self, classes: Collection[type], error: UnsupportedError, sites: Mapping[object, type] | None = None
+        self,
+        classes: Collection[type],
+        error: SourceError,
+        sites: Mapping[object, type] | None = None,
+        forms: Collection[Form] = (),
     ) -> None:
         super().__init__(error.message, error.span, error.cure, error.also)
-        self.classes = tuple(classes)
+        self.error = error
+        self.classes = (*classes, *(cls for _, cls, _ in forms if cls is not None))
         self.sites = dict(sites or {})
+        self.forms = frozenset(forms)
 
 
 class CompilesInMemory(UnsupportedError):

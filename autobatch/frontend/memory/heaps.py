@@ -38,6 +38,7 @@ from autobatch.frontend.lowering.state import (
     expand,
 )
 from autobatch.frontend.memory.heap import (
+    Form,
     Heap,
     NeedsMemory,
     add_heap,
@@ -45,7 +46,6 @@ from autobatch.frontend.memory.heap import (
     record_kind,
     refused_without_memory,
 )
-from autobatch.frontend.memory.identity import Form
 from autobatch.frontend.memory.rebinding import list_change
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import (
@@ -203,10 +203,10 @@ def settled(memory: LoweringMemory, function: Hashable, before: Layout, now: Lay
     return _boxed_layout(unaliased(now), set(deeper)) if memory.grown[function] > GROWTH else now
 
 
-def linked(s: LoweringState, layouts: Iterable[Layout], error: UnsupportedError) -> UnsupportedError:
+def linked(layouts: Iterable[Layout], error: UnsupportedError) -> NeedsMemory:
     """What to raise where containers of some layouts hold some of their own kind."""
     deep = (key for layout in layouts for key, depth in _depths(layout).items() if depth > 1)
-    return s.context.sites.refused_forms(s.context.memory.sites, dict.fromkeys(deep), error)
+    return NeedsMemory((), error, forms=tuple(dict.fromkeys(deep)))
 
 
 def deepest(before: Layout, now: Layout) -> tuple[list[type], int]:
@@ -429,9 +429,10 @@ def give_memory(context: Context, error: NeedsMemory) -> None:
     """Let objects of the classes that an error names have memory; raises it where they have."""
     memory = context.memory
     new = [cls for cls in error.classes if cls not in memory.heaps]
-    sites = {site: cls for site, cls in error.sites.items() if site not in memory.sites}
+    asked = error.sites | context.sites.of_forms(error.forms, memory.sites)
+    sites = {site: cls for site, cls in asked.items() if site not in memory.sites}
     if not new and not sites:
-        raise UnsupportedError(error.message, error.span, error.cure, error.also)
+        raise error.error
     for heap in memory.heaps.values():
         if heap.layout is not None and holds_any(heap.layout, new):
             heap.forget()

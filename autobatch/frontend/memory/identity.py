@@ -18,19 +18,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 from autobatch.errors import UnsupportedError
-from autobatch.frontend.memory.heap import DICTS, Heap, NeedsMemory, record_class, tuple_class
+from autobatch.frontend.memory.heap import DICTS, Form, Heap, NeedsMemory, record_class, tuple_class
 from autobatch.frontend.types import values as v
 from autobatch.ir.core import Array, List
 
 MEMORY = 0
 """The holder that memory is, which is there to the end."""
 
-
-Form = tuple[str, type | None, tuple[Any, ...] | None]
-"""The kind of a container, its class, where it has one of its own, and its keys, None where these differ."""
 
 Roots = frozenset[int]
 NONE: Roots = frozenset()
@@ -519,6 +516,11 @@ class Sites:
         found = {site: class_of(value) for r, (value, site) in self._made.items() if r in roots}
         return {site: cls for site, cls in found.items() if site not in known and (dicts or cls in (list, tuple))}
 
+    def of_forms(self, forms: Collection[Form], known: dict[object, Heap]) -> dict[object, type]:
+        """The expressions that have made containers of some kinds, with their classes; those without memory."""
+        made = ((x, site) for x, site in self._made.values() if isinstance(x, v.Record) and site not in known)
+        return {site: class_of(x) for x, site in made if {(x.kind, x.cls, k) for k in (x.keys, None)} & {*forms}}
+
     def may_be_given(self, value: v.Abstract) -> bool:
         """May this list be one of the examples? One that a display or the like has made is none; what is behind a
         branch, in a loop, or comes of a call or a list, may be either."""
@@ -536,15 +538,6 @@ class Sites:
         """What to raise where a list or dict that is held is changed."""
         sites = self.needed(known, lent, dicts)
         return NeedsMemory((), error, sites) if sites else error
-
-    def refused_forms(
-        self, known: dict[object, Heap], forms: Collection[Form], error: UnsupportedError
-    ) -> UnsupportedError:
-        """What to raise where something would do if all containers of some kinds had memory."""
-        classes = [cls for _, cls, _ in forms if cls is not None]
-        made = ((x, site) for x, site in self._made.values() if isinstance(x, v.Record) and site not in known)
-        sites = {site: class_of(x) for x, site in made if {(x.kind, x.cls, k) for k in (x.keys, None)} & {*forms}}
-        return NeedsMemory(classes, error, sites) if classes or sites else error
 
 
 def dicts_have_memory(known: dict[object, Heap]) -> bool:

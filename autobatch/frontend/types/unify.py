@@ -12,9 +12,9 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from autobatch.errors import SourceError, TypeConflictError, UnsupportedError
+from autobatch.errors import SourceError, TypeConflictError
 from autobatch.frontend.lowering.state import ChangesObjects, MemoryChanged
-from autobatch.frontend.memory.heap import Heap, NeedsMemory
+from autobatch.frontend.memory.heap import Form, Heap, NeedsMemory
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import (
     AliasLayout,
@@ -46,21 +46,21 @@ if TYPE_CHECKING:
 
 
 class LayoutConflict(Exception):
-    """Two layouts have nothing in common; the message says what differs. `cls`: they would have if objects of this
-    class had memory; `store`: if the objects of the examples that lie there had."""
+    """Two layouts have nothing in common; the message says what differs. `forms`: they would have if containers of
+    these kinds had memory; `store`: if the objects of the examples that lie there had."""
 
-    def __init__(self, message: str, cls: type | None = None, store: str = "") -> None:
+    def __init__(self, message: str, forms: Collection[Form] = (), store: str = "") -> None:
         super().__init__(message)
-        self.cls, self.store = cls, store
+        self.forms, self.store = forms, store
 
 
 def type_conflict(
     conflict: LayoutConflict, words: str, span: Span, cure: str = "", also: Sequence[tuple[str, Span]] = ()
 ) -> SourceError:
     """What to raise where layouts have nothing in common: what gives a class memory, where they would have then."""
-    if conflict.cls is not None:
-        return NeedsMemory([conflict.cls], UnsupportedError(words, span, cure, also))
     error = TypeConflictError(words, span, cure, also)
+    if conflict.forms:
+        return NeedsMemory((), error, forms=conflict.forms)
     return ChangesObjects((), error, conflict.store) if conflict.store else error
 
 
@@ -211,7 +211,7 @@ def _unify_sorts(a: Layout, b: Layout) -> Layout:
             words = "an object of the examples and one that is made here: make a new one of its fields"
             raise LayoutConflict(words, store=of)
         case (RowLayout(heap=heap), other) | (other, RowLayout(heap=heap)):
-            raise LayoutConflict(f"{describe(a)} and {describe(b)}", None if heap.in_segments else _object_class(other))
+            raise LayoutConflict(f"{describe(a)} and {describe(b)}", [] if heap.in_segments else _object_form(other))
         case _ if (is_object(a) and is_object(b)) or MADE in (leaf_type(a), leaf_type(b)):
             return _unify_objects(a, b)
         case (RecordLayout(), RecordLayout()):
@@ -260,11 +260,11 @@ def _one_memory(a: Heap, b: Heap) -> None:
         raise MemoryChanged
 
 
-def _object_class(layout: Layout) -> type | None:
-    """The class of an object that is a value of the program."""
+def _object_form(layout: Layout) -> list[Form]:
+    """The kind of an object that is a value of the program."""
     if isinstance(layout, RecordLayout) and layout.kind in ("object", "namedtuple"):
-        return layout.cls
-    return None
+        return [_form(layout)]
+    return []
 
 
 def is_function(layout: Layout) -> bool:
@@ -454,18 +454,26 @@ def _unify_records(a: RecordLayout, b: RecordLayout) -> Layout:
     kinds = {a.kind, b.kind}
     if kinds <= {"dict", "table"} and ("table" in kinds or set(a.keys) != set(b.keys)):
         if _are_other_records(a, b):
-            raise LayoutConflict(f"{describe(a)} and {describe(b)}")
+            raise LayoutConflict(f"{describe(a)} and {describe(b)}", [_form(a), _form(b)])
         return _unify_tables(a, b)
     if a.kind == b.kind == "dict" and a.keys != b.keys and set(a.keys) == set(b.keys):
         position = dict(zip(b.keys, b.items, strict=True))
         b = replace(b, keys=a.keys, items=tuple(position[k] for k in a.keys))
     if a.kind == b.kind == "list" and len(a.items) != len(b.items):
-        return ListingLayout(_unify_all((*a.items, *b.items)))
+        try:
+            return ListingLayout(_unify_all((*a.items, *b.items)))
+        except LayoutConflict as conflict:
+            raise LayoutConflict(str(conflict), conflict.forms or [_form(a), _form(b)]) from None
     if a.kind == b.kind == "tuple" and bool(a.items) != bool(b.items):  # it grows: other lengths are a conflict
         return ListingLayout(_unify_all((*a.items, *b.items)), is_tuple=True)
     if (a.kind, a.keys, a.cls, a.treedef) != (b.kind, b.keys, b.cls, b.treedef):
-        raise LayoutConflict(f"{describe(a)} and {describe(b)}")
+        forms = [_form(a), _form(b)] if a.kind == b.kind == "tuple" else []
+        raise LayoutConflict(f"{describe(a)} and {describe(b)}", forms)
     return replace(a, items=tuple(_unify(x, y) for x, y in zip(a.items, b.items, strict=True)))
+
+
+def _form(layout: RecordLayout) -> Form:
+    return layout.kind, layout.cls, layout.keys
 
 
 def _is_list_layout(layout: Layout) -> bool:
