@@ -151,12 +151,6 @@ def branch_dtypes(n):
     return jnp.ones(3) if n > 0 else jnp.ones(3, int)
 
 
-def branch_structure(n):
-    if n > 0:
-        return n, 1
-    return n, 1, 2
-
-
 def result_types(n):
     if n > 0:
         return jnp.ones(3)

@@ -33,7 +33,7 @@ from autobatch.frontend.lowering.state import (
 )
 from autobatch.frontend.memory import heaps
 from autobatch.frontend.memory.heap import add_heap
-from autobatch.frontend.memory.heaps import settled
+from autobatch.frontend.memory.heaps import linked, settled
 from autobatch.frontend.memory.identity import ReturnedIdentity, is_given
 from autobatch.frontend.syntax import cells
 from autobatch.frontend.syntax.scopes import is_cell
@@ -321,11 +321,9 @@ def specialise(
     context = s.context
     count = sum(k[0] is source for k in context.specialisations)
     if count >= MAX_SPECIALISATIONS:
-        raise UnsupportedError(
-            f"{source.name} is called with more than {MAX_SPECIALISATIONS} different sets of static arguments",
-            source.span,
-            "pass what changes from call to call as a number, or as a field of the examples",
-        )
+        words = f"{source.name} is called with more than {MAX_SPECIALISATIONS} different sets of static arguments"
+        cure = "pass what changes from call to call as a number, or as a field of the examples"
+        raise linked(layouts.values(), UnsupportedError(words, source.span, cure))
     made = context.specialisations[key] = Specialisation(context.unique(source.name))
     context.functions[made.name] = Function(made.name, Region((), (), ()), source.span)
     block = OpenBlock(None)

@@ -18,9 +18,10 @@ from autobatch.frontend.lowering import exceptions
 from autobatch.frontend.lowering.joins import as_array, common, common_layouts, convert, level, stored
 from autobatch.frontend.lowering.state import BROKE, RESULT, RETURNED, LoweringState, unset
 from autobatch.frontend.memory import heaps
-from autobatch.frontend.memory.heap import is_state, refused_without_memory
+from autobatch.frontend.memory.heap import is_state
 from autobatch.frontend.memory.heaps import linked, nests_without_end
 from autobatch.frontend.memory.identity import containers
+from autobatch.frontend.memory.rebinding import without_memory
 from autobatch.frontend.syntax.sources import changed, nodes_in, stores
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import (
@@ -274,10 +275,8 @@ def settle(
     for _ in range(ROUNDS):
         made, reads = _turned(s, turn, layouts)
         if apart := [a for a, b in aliases if not made.end.dead and _are_apart(made.end, a, b)]:
-            values = [s.env[a].value for a in apart]
-            classes = [x.cls for x in values if isinstance(x, v.Record) and x.kind == "object" and x.cls is not None]
             words = "two names of one list or object part in this loop"
-            raise refused_without_memory(classes, words, s.span, "give each its own from the start")
+            raise without_memory(s, [s.env[a].value for a in apart], words, "give each its own from the start")
         if not made.end.dead and (unseen := changed_unseen(s, made.end, {*layouts, *(a for a, _ in aliases)})):
             initial |= {n: as_array(s, stored(s, _current(s, n))) for n in unseen}
             more = {n: layout_of(initial[n], shared) for n in unseen}
@@ -310,9 +309,8 @@ def changed_unseen(s: LoweringState, t: LoweringState, carried: Collection[str])
     held = [n for n, x in before.items() if isinstance(x, v.Listing) or (isinstance(x, v.Record) and x.kind in kept)]
     found = [n for n in held if t.env[n].value is not before[n]]
     if len({id(before[n]) for n in found}) < len(found):
-        classes = [x.cls for n in found if isinstance(x := before[n], v.Record) and x.kind == "object" and x.cls]
         words = "a list or object that has two names is changed by a generator in this loop"
-        raise refused_without_memory(classes, words, s.span, "use one name")
+        raise without_memory(s, [before[n] for n in found], words, "use one name")
     return found
 
 

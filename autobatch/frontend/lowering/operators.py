@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import jax.numpy as jnp
 import numpy as np
 
+from autobatch.errors import UnsupportedError
 from autobatch.frontend.library import sets, tables
 from autobatch.frontend.library.domains import guard
 from autobatch.frontend.library.equality import Comparison, equal_objects, lexicographic, of_lists, ordered
@@ -51,9 +52,10 @@ from autobatch.frontend.lowering.sequences import arithmetic, bounds_of, is_tupl
 from autobatch.frontend.lowering.state import Impure, LoweringState, expand, fold, hand_out, note_contents
 from autobatch.frontend.lowering.unions import alike, by_type, of_sorts, taken_as
 from autobatch.frontend.memory import dict_heap, heaps, list_heap
-from autobatch.frontend.memory.heap import refused_without_memory
+from autobatch.frontend.memory.heap import NeedsMemory
 from autobatch.frontend.memory.identity import is_given
 from autobatch.frontend.memory.list_heap import copied, there
+from autobatch.frontend.memory.rebinding import without_memory
 from autobatch.frontend.tracing.tracing import Untraceable, trace
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import type_name
@@ -327,7 +329,7 @@ def _expanded(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """A container, also one of the examples, as a record of its elements."""
     if isinstance(value, v.Leaf) and isinstance(value.type, Ref):
         return fields_of(s, value) or value
-    return expand(s, value)
+    return expand(s, list_heap.as_value(s, value))
 
 
 def compare_with(s: LoweringState, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
@@ -530,13 +532,16 @@ def _same_container(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstrac
         s.refuse(words, "compare what they hold, or numbers that stand for them")
     if a is b or not isinstance(a, lists) or not isinstance(b, lists):
         return v.Static(a is b)
+    sites, cure = s.context.sites, "compare what they hold, or numbers that stand for them"
     ours, theirs = s.context.identities.of(a), s.context.identities.of(b)
+    is_tuple = all(isinstance(x, v.Record) and x.kind == "tuple" for x in (a, b))
+    if is_tuple and not (sites.is_made(a) and sites.is_made(b)):
+        error = UnsupportedError("whether two tuples are one object does not show here", s.span, cure)
+        raise NeedsMemory((), error, forms=[("tuple", None, x.keys) for x in (a, b) if isinstance(x, v.Record)])
     if (ours.roots | ours.holders).isdisjoint(theirs.roots | theirs.holders):
         return v.Static(False)
-    cls = a.cls if isinstance(a, v.Record) and isinstance(b, v.Record) and a.cls is b.cls else None
-    classes = [cls] if cls in s.context.built else []
     words = "whether these two are one object is known only when the program runs"
-    raise refused_without_memory(classes, words, s.span, "compare what they hold, or numbers that stand for them")
+    raise without_memory(s, [a, b], words, cure)
 
 
 def _is_nothing(value: v.Abstract) -> bool:

@@ -439,6 +439,10 @@ class Sites:
         """Note that an expression has made a list; one that is known stays its own."""
         self._made.setdefault(id(value), (value, site))
 
+    def is_made(self, value: v.Abstract) -> bool:
+        """Is it what an expression has made, and not one of several behind a branch?"""
+        return id(value) in self._made
+
     def makers(self, value: v.Abstract) -> set[object]:
         """The expressions that may have made a container: an object of an argument, of which nothing is known, all that
         make such ones."""

@@ -111,6 +111,14 @@ def refuse_change(
     raise Impure(message, s.span, cure)
 
 
+def without_memory(s: LoweringState, values: Sequence[v.Abstract], words: str, cure: str) -> UnsupportedError:
+    """What to raise where something would do if the objects, lists, dicts and tuples that values are had memory."""
+    records = [x for x in values if isinstance(x, v.Record) and x.kind == "object" and x.cls in s.context.built]
+    sites = s.context.sites.of(values, s.context.memory.sites, dicts=True)
+    error = UnsupportedError(words, s.span, cure)
+    return NeedsMemory([x.cls for x in records if x.cls is not None], error, sites) if records or sites else error
+
+
 def rebind(s: LoweringState, name: str, new: v.Abstract) -> None:
     """Let every variable that holds a container hold the changed one; refuse where another object holds it too."""
     bound = s.env.get(name)
@@ -167,7 +175,8 @@ def _refusal(
     error = kind(message, s.span, cure)
     if value is None or not (is_list(value) or is_dict_value(value)):
         return error
-    return s.context.sites.refused(s.context.memory.sites, error, kind is Impure, is_dict_value(value))
+    found = s.context.sites.refused(s.context.memory.sites, error, kind is Impure, is_dict_value(value))
+    return found if isinstance(found, NeedsMemory) or kind is Impure else without_memory(s, [value], message, cure)
 
 
 def is_own(s: LoweringState, value: v.Abstract) -> bool:

@@ -664,6 +664,20 @@ def changed_parts(function: ast.FunctionDef | ast.Lambda) -> frozenset[ast.AST]:
     return frozenset(source for target, source in flows if target in names and isinstance(source, ast.Subscript))
 
 
+@lru_cache(maxsize=256)
+def unkept(function: ast.FunctionDef | ast.Lambda) -> frozenset[ast.AST]:
+    """The tuples of a function that nothing keeps: indices, `x[i, j]`, and what is unpacked at once, `a, b = b, a`."""
+    found: set[ast.AST] = set()
+    for node in ast.walk(function):
+        match node:
+            case ast.Subscript(slice=ast.Tuple() as index):
+                found.add(index)
+            case ast.Assign(targets=targets, value=ast.Tuple() as value):
+                if all(isinstance(t, ast.Tuple | ast.List) for t in targets):
+                    found.add(value)
+    return frozenset(found)
+
+
 def _flows(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     """The variables that a statement or expression gives a value, and the parts of it that the value may be."""
     targets: list[ast.expr]

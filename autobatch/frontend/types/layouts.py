@@ -191,9 +191,9 @@ def _layout_of(value: v.Abstract, shared: frozenset[Value] | None, seen: dict[in
 
 
 def holds_containers(layout: Layout) -> bool:
-    """Is it, or has it a part that is, a list or a dict as a value?"""
+    """Is it, or has it a part that is, a list, dict or tuple as a value?"""
     match layout:
-        case ListingLayout() | RecordLayout(kind="list" | "dict" | "table"):
+        case ListingLayout() | RecordLayout(kind="list" | "dict" | "table" | "tuple"):
             return True
         case RecordLayout(items=items):
             return any(map(holds_containers, items))

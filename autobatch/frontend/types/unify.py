@@ -211,7 +211,7 @@ def _unify_sorts(a: Layout, b: Layout) -> Layout:
             words = "an object of the examples and one that is made here: make a new one of its fields"
             raise LayoutConflict(words, store=of)
         case (RowLayout(heap=heap), other) | (other, RowLayout(heap=heap)):
-            raise LayoutConflict(f"{describe(a)} and {describe(b)}", [] if heap.in_segments else _object_form(other))
+            raise LayoutConflict(f"{describe(a)} and {describe(b)}", _forms_beside(heap.whole, other))
         case _ if (is_object(a) and is_object(b)) or MADE in (leaf_type(a), leaf_type(b)):
             return _unify_objects(a, b)
         case (RecordLayout(), RecordLayout()):
@@ -260,11 +260,12 @@ def _one_memory(a: Heap, b: Heap) -> None:
         raise MemoryChanged
 
 
-def _object_form(layout: Layout) -> list[Form]:
-    """The kind of an object that is a value of the program."""
-    if isinstance(layout, RecordLayout) and layout.kind in ("object", "namedtuple"):
-        return [_form(layout)]
-    return []
+def _forms_beside(heap: Heap, layout: Layout) -> list[Form]:
+    """The kind of a container that is a value of the program, where it stands beside those of a memory."""
+    if not isinstance(layout, RecordLayout):
+        return []
+    is_object = layout.kind in ("object", "namedtuple") and not heap.in_segments
+    return [_form(layout)] if is_object or layout.kind == heap.python_class.__name__ else []
 
 
 def is_function(layout: Layout) -> bool:
