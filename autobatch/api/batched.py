@@ -33,7 +33,7 @@ from autobatch.call.exporting import PLATFORMS, Calling
 from autobatch.call.grouped import GroupedBatch, whole_arrays
 from autobatch.call.inspection import Lowered, LoweredGroups, Parts, lowered
 from autobatch.call.linear import Collected, LinearCall, Tree
-from autobatch.call.prepared import Prepared
+from autobatch.call.prepared import Prepared, wide_numbers, widen
 from autobatch.call.ready import NOTHING
 from autobatch.call.results import Changed, arguments_noted, note_arguments
 from autobatch.call.shapes import ByShape, RaggedRefused
@@ -50,6 +50,7 @@ from autobatch.data.schema import Schema
 from autobatch.errors import BatchError, Error, PlanError, SourceError, UnsupportedError, entry, nearest, show
 from autobatch.frontend.lowering.state import ChangesObjects, DictsDiffer, SeenInMemory, UnseenInTraces
 from autobatch.options import BACKENDS, Options, current, enable_compilation_cache, options
+from autobatch.passes.control.refuse import WideConstantError
 from autobatch.tools.explain import Explanation, GroupedExplanation, backend_of, explain_parts, explain_refusal
 
 P = ParamSpec("P")
@@ -113,7 +114,8 @@ class Batched(Generic[P, R]):
                 given = args
                 if simple and self._known.changes:
                     given = (*args, *self.given_objects(self.bound(args, kwargs)).objects)
-                found = self.warm[RUN].call(given, self.options()) if simple else MISS
+                again = wide_numbers()(self.warm[RUN].call) if self.room.wide else self.warm[RUN].call
+                found = again(given, self.options()) if simple else MISS
                 if found is MISS:
                     found = self._anew(args, kwargs, simple)
             self._change(changed, args, kwargs)
@@ -412,6 +414,9 @@ class Batched(Generic[P, R]):
                 if not chosen.trace:
                     return self._of_own(bound, chosen, runs, moving, derives, error.error)
                 refused = error.error
+            except WideConstantError as error:
+                widen(error)
+                raise
             except SeenInMemory:
                 self._unseen.add(bound.key)
                 return self._compiled(self.given_objects(bound), replace(chosen, trace=False), runs, moving, derives)

@@ -7,8 +7,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -17,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.backends.interface import Placement
-from autobatch.call import native, results
+from autobatch.call import native, results, transfer
 from autobatch.call.arguments import BoundArguments, PackedArgument
 from autobatch.call.assembly import Outcome
 from autobatch.call.batches.data import FAILED, Examples
@@ -30,7 +31,7 @@ from autobatch.compiler.choice import PATIENCE
 from autobatch.compiler.computed import ArrayResult, Result
 from autobatch.compiler.reporting import failures_of
 from autobatch.errors import Error, ExampleError, Failure, warn_of_xla
-from autobatch.ir.capacity import NO_ROOM, TOO_LARGE, room_of
+from autobatch.ir.capacity import NO_ROOM, TOO_LARGE, TOO_LARGE_FOR_HOST, needs_bits, room_of
 from autobatch.ir.jax_compat import by_numpy
 from autobatch.ir.leaf import is_endless, is_too_deep
 from autobatch.ir.template import Output
@@ -41,7 +42,7 @@ from autobatch.options import Options
 # What grows beyond what a program has for it: the call is run again by one that has more.
 #
 #     call -> program with list_capacity=32 -> an example is out of room -> program with list_capacity=128 -> ...
-#     call -> machine code, with integers of 32 bits -> an integer is larger -> XLA, whose host has 64 bits
+#     call -> a program with integers of 32 bits -> an integer is larger -> machine code with numbers of 64 bits
 #          -> machine code, a recursion of so many calls -> there are more -> XLA, which computes equal ones once
 #
 # What a function has needed once it begins with from then on.
@@ -63,6 +64,14 @@ class OutOfRoom(ExampleError):
         self.capacity = capacity
 
 
+class NeedsWideNumbers(Exception):
+    """The call would do with integers of 64 bits; `error`: what it fails with where it has these."""
+
+    def __init__(self, error: Error) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class OtherBackend(ExampleError):
     """Examples that machine code, for which nobody asked, is not the best for, among those that failed; the call is for
     `backend`."""
@@ -72,9 +81,64 @@ class OtherBackend(ExampleError):
         self.backend = backend
 
 
-def overflowed(failures: Iterable[Failure]) -> bool:
-    """Has an example failed because an integer is large?"""
-    return any((f.kind, f.message) == TOO_LARGE for f in failures)
+def ask_for_bits(failures: Sequence[Failure]) -> None:
+    """NeedsWideNumbers where an example has failed because an integer needs more than 32 bits."""
+    if any(needs_bits(f.kind, f.message) for f in failures):
+        widen(ExampleError(failures))
+
+
+def _of_width(failure: Failure) -> Failure:
+    """A failure with the words for integers of 64 bits, where the device has these."""
+    is_wide = (failure.kind, failure.message) == TOO_LARGE and transfer.x64()
+    return replace(failure, message=TOO_LARGE_FOR_HOST[1]) if is_wide else failure
+
+
+_bits = ContextVar("bits", default=0)
+"""Of the numbers of Python in the call that runs; 0 where that is not run again with more."""
+
+
+@contextmanager
+def wide_numbers() -> Iterator[None]:
+    """Compute with integers and floats of Python of 64 bits, as under `jax_enable_x64`; results have 32 where they
+    fit."""
+    token = _bits.set(64)
+    try:
+        with jax.enable_x64(True):
+            yield
+    finally:
+        _bits.reset(token)
+
+
+@contextmanager
+def _narrow_at_first() -> Iterator[None]:
+    token = _bits.set(0 if transfer.x64() else 32)
+    try:
+        yield
+    finally:
+        _bits.reset(token)
+
+
+def are_wide() -> bool:
+    """Are these numbers of 64 bits for which nobody asked?"""
+    return _bits.get() == 64
+
+
+def widen(error: Error) -> None:
+    """NeedsWideNumbers, where the call is run again by that with more bits for its integers."""
+    if _bits.get() == 32:
+        raise NeedsWideNumbers(error)
+
+
+def narrow(x: Any) -> Any:
+    """An array with numbers of 32 bits; integers that do not all fit stay as they are."""
+    kind = _NARROW.get(str(x.dtype))
+    if kind is None:
+        return x
+    made = x.astype(kind)
+    return x if kind == "int32" and not (made == x).all() else made
+
+
+_NARROW = {"int64": "int32", "float64": "float32", "complex128": "complex64"}
 
 
 def exhausted(failures: Iterable[Failure], steps: int) -> str:
@@ -98,6 +162,7 @@ class KnownCapacities:
     def __init__(self) -> None:
         self.capacity = 0
         self.backend = "auto"
+        self.wide = False
         self._last: tuple[Options, Options] | None = None
 
     def in_options(self, options: Options) -> Options:
@@ -123,16 +188,22 @@ class KnownCapacities:
         return self.in_options(options)
 
     def enough_for(self, call: Callable[[], T]) -> T:
-        """What a call gives, which is made again, with more room, as long as its examples run out of it. ExampleError
-        where that is too much."""
+        """What a call gives, which is made again, with more room or bits, as long as its examples run out of it.
+        ExampleError where that is too much."""
         while True:
             try:
-                return call()
+                with wide_numbers() if self.wide else _narrow_at_first():
+                    return call()
             except OutOfRoom as full:
                 wanted = FACTOR * full.capacity
                 if wanted > LARGEST:
                     raise ExampleError(full.failures, full.count) from None
                 self.capacity = max(self.capacity, wanted)
+            except NeedsWideNumbers as full:
+                if self.wide:
+                    raise full.error from None
+                logger.info("computes integers in 64 bits from now on: %s", full)
+                self.wide, self.backend = True, "llvm"
             except OtherBackend as full:
                 if self.backend != "auto":
                     raise ExampleError(full.failures, full.count) from None
@@ -198,6 +269,7 @@ class Prepared:
         """Raise what failed while planning, where the function does not mask it."""
         if self.grows:
             ask_for_room(self.ready.failures)
+            ask_for_bits(self.ready.failures)
         if self.ready.failures and not self.program.masks:
             raise ExampleError(self.ready.failures)
 
@@ -223,6 +295,8 @@ class Prepared:
     def assemble_native(self, operands: Sequence[Any], arrays: Sequence[Any], wrong: bool) -> Any:
         """The result of the call, of the arrays that machine code has computed. `wrong`: an example has failed."""
         program, examples = self.program, self.examples
+        if are_wide():
+            arrays = [narrow(x) for x in arrays]
         if not wrong and self.returns_arrays and all(type(x) is np.ndarray for x in arrays):
             found = native.as_arrays(arrays[: len(program.kinds)], operands, self.chosen is not None)
             return results.of_arrays(program.result, found)
@@ -230,10 +304,11 @@ class Prepared:
         if wrong:
             status = np.asarray(arrays[-1])
             known = {f.index: f for f in self.ready.failures}  # of a trace, which failed in Python: the code only that
-            failures = tuple(known.get(f.index, f) for f in failures_of(program.compiled.sites, status))
+            failures = tuple(_of_width(known.get(f.index, f)) for f in failures_of(program.compiled.sites, status))
             failed = status != 0
             if self.grows:
                 ask_for_room(failures)
+                ask_for_bits(failures)
             if self.grows and (other := self._other(failures)) is not None:
                 raise OtherBackend(failures, other)
             if not program.masks:
@@ -262,20 +337,17 @@ class Prepared:
         return result, results.Failures(native.as_given(failed, operands, of_jax), failures)
 
     def _other(self, failures: Sequence[Failure]) -> str | None:
-        """The back end that may do better with examples that have failed, where nobody asked for machine code: XLA has
-        more bits for integers of Python, but those that the device computes, and computes equal calls once, however
-        deep they are."""
+        """The back end that may do better with examples that have failed, where nobody asked for machine code: XLA
+        computes equal calls once, however deep they are."""
         recursion = exhausted(failures, PATIENCE)
-        if self.chosen is None or not (recursion or overflowed(failures)):
+        if self.chosen is None or not recursion:
             return None
         longer = "llvm" if recursion == "steps" else None
         try:
             compiled = self.chosen().program.compiled
         except Error:  # it has no such program
             return longer
-        if recursion:
-            return longer if compiled.recurses else "xla"
-        return None if compiled.computes_integers else "xla"
+        return longer if compiled.recurses else "xla"
 
     def gradient(self, output: int, wrt: Sequence[Moved], alone: bool = False) -> tuple[Any, dict[Moved, Any]] | None:
         """The result, and the derivative of the sum of one of its numbers over the examples that have not failed, by
@@ -302,6 +374,8 @@ class Prepared:
             weight = native.weights(operands, arrays[-1], arrays[output].dtype, wrong, self.place)
             result = self.assemble_native(operands, arrays, wrong)
             found, _ = made.run([*operands, weight], count, self.place)
+        if are_wide():
+            found = [narrow(x) for x in found]
         return result, dict(zip(wrt, native.as_given(found, operands, self.chosen is not None), strict=True))
 
     def _gradient_called(self, operands: list[Any], output: int, where: list[int]) -> tuple[Any, list[Any]]:

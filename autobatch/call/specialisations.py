@@ -18,7 +18,7 @@ from autobatch.call import transfer
 from autobatch.call.arguments import COLUMNS, BoundArguments, Order, PackedArgument, Sharing, has_columns, order_of
 from autobatch.call.batches.data import Component, Examples
 from autobatch.call.batches.groups import Group, Planner
-from autobatch.call.prepared import KnownCapacities
+from autobatch.call.prepared import KnownCapacities, widen
 from autobatch.call.specialise import SpecialisedProgram, parameters
 from autobatch.call.warm import Matcher, pattern_of
 from autobatch.common.cache import Bounded, CacheInfo, Key, differences, logger
@@ -42,6 +42,7 @@ from autobatch.frontend.types.needs import Needed
 from autobatch.frontend.types.statics import same_static
 from autobatch.ir.core import Array
 from autobatch.options import Options
+from autobatch.passes.control.refuse import WideConstantError
 
 TRIED_ONE_BY_ONE = 8
 """So many integers at most are tried one by one, where the compiler cannot say which of them it needs."""
@@ -243,6 +244,8 @@ class Specialisations:
             try:
                 return self._made(way, request, compiler, bound)
             except (DeclinedError, SourceError) as error:
+                if isinstance(error, WideConstantError):
+                    widen(error)
                 why, costs_more = str(error).splitlines()[0], isinstance(error, CostsMoreError)
                 slow = error if isinstance(error, SourceError) else None
         by_xla = ("xla", way[1])

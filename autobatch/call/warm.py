@@ -26,7 +26,7 @@ from autobatch.call.batches.batch import Batch, pack
 from autobatch.call.batches.data import Examples, raw
 from autobatch.call.batches.groups import Group, with_rows
 from autobatch.call.native import in_same_places
-from autobatch.call.prepared import OtherBackend, OutOfRoom, Prepared
+from autobatch.call.prepared import NeedsWideNumbers, OtherBackend, OutOfRoom, Prepared
 from autobatch.call.ready import NOTHING
 from autobatch.data.schema import Schema, without_numpy
 from autobatch.data.together import together
@@ -212,7 +212,7 @@ class _Remembered:
         try:
             found = None if self.x64 != transfer.x64() else self.with_args(args)
             return MISS if found is None else self.run(found)
-        except (Error, OutOfRoom, OtherBackend):
+        except (Error, OutOfRoom, OtherBackend, NeedsWideNumbers):
             return MISS
 
     def with_args(self, args: tuple[Any, ...]) -> Prepared | None:

@@ -56,7 +56,6 @@ from autobatch.data.spec import Number, PlanSpec, Signature, TableRequest, eleme
 from autobatch.data.together import combine
 from autobatch.errors import ExampleError, Failure
 from autobatch.frontend import LoweredModule
-from autobatch.ir.capacity import TOO_LARGE
 from autobatch.ir.core import INT, Apply, Array, Module, walk
 from autobatch.ir.leaf import is_too_deep
 from autobatch.ir.printer import print_module
@@ -413,11 +412,6 @@ class CompiledProgram:
     def recurses(self) -> bool:
         """Is there a recursion on the device, of which nobody knows ahead which calls there are?"""
         return any(is_too_deep(site.kind, site.message) for site in self.sites)
-
-    @property
-    def computes_integers(self) -> bool:
-        """Does the device compute integers of Python, for which it may have too few bits?"""
-        return any((site.kind, site.message) == TOO_LARGE for site in self.sites)
 
     @property
     def _status(self) -> int:

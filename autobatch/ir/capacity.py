@@ -10,6 +10,18 @@ NO_ROOM = "MemoryError"
 _WORDS = "list_capacity="
 TOO_LARGE = ("OverflowError", "an int needs more bits than the device's integers have")
 """What an example fails with whose integer the device has no bits for, and the words."""
+TOO_LARGE_FOR_HOST = ("OverflowError", "an int needs more than 64 bits")
+"""The same of the host."""
+
+
+DEVICE_IS_NARROW = "jax_enable_x64 makes"
+"""What the message says of an integer for which the host has bits, and the device has not."""
+
+
+def needs_bits(kind: str, message: str) -> bool:
+    """Does an example fail because an integer needs more bits than the device's, or the host's, have?"""
+    known = (TOO_LARGE, TOO_LARGE_FOR_HOST)
+    return (kind, message) in known or (kind == TOO_LARGE[0] and DEVICE_IS_NARROW in message)
 
 
 def out_of_room(capacity: int, objects: str = "") -> str:

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobatch.ir import jax_compat, leaf
+from autobatch.ir.capacity import TOO_LARGE_FOR_HOST
 from autobatch.ir.core import Array
 from autobatch.ir.ops import Op
 
@@ -531,14 +532,13 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
     "int": int,
     "round": round,
 }
-TOO_LARGE = ("OverflowError", "an int needs more than 64 bits")
 
 
 def failure(op: Op, *xs: Any) -> tuple[str, str]:
     """What Python raises for operands (of one row) that fail: the name of the exception, and its message."""
     if op.is_jax:
         shifted_back = op.name.startswith("shift") and bool(np.any(np.asarray(xs[1]) < 0))
-        return ("ValueError", "negative shift count") if shifted_back else TOO_LARGE
+        return ("ValueError", "negative shift count") if shifted_back else TOO_LARGE_FOR_HOST
     arrays = np.broadcast_arrays(*map(np.asarray, xs))
     for values in zip(*(a.ravel().tolist() for a in arrays), strict=True):
         try:
@@ -549,4 +549,4 @@ def failure(op: Op, *xs: Any) -> tuple[str, str]:
             return "ValueError", "a negative number to a fractional power is complex"
         if op.name == "pow" and isinstance(result, float) and isinstance(values[0], int):
             return "ValueError", "an int to the power of a negative int is a float; write float(x) ** n"
-    return TOO_LARGE
+    return TOO_LARGE_FOR_HOST

@@ -27,6 +27,7 @@ from autobatch.data.schema import field_column
 from autobatch.data.spec import HostLimits, Number, is_list, joined
 from autobatch.errors import Error, Failure
 from autobatch.ir import host_ops, texts
+from autobatch.ir.capacity import TOO_LARGE_FOR_HOST
 from autobatch.ir.core import (
     Apply,
     Array,
@@ -124,7 +125,7 @@ def scalar_operation(instruction: Apply, columns: Columns, example: Callable[[],
         try:
             found = operation(*xs)
             if type(found) is int and not -(2**63) <= found < 2**63:
-                raise FailedError(*host_ops.TOO_LARGE, instruction.span)
+                raise FailedError(*TOO_LARGE_FOR_HOST, instruction.span)
             return found
         except (ArithmeticError, LookupError, AttributeError, ValueError, TypeError) as error:
             raise FailedError(type(error).__name__, str(error), instruction.span) from None

@@ -38,6 +38,7 @@ from autobatch.ir.core import (
     Type,
     Value,
     operands,
+    regions,
     walk,
 )
 from autobatch.ir.ops import Op, about, own
@@ -154,7 +155,7 @@ def mark_integers(module: Module, alone: bool) -> Module:
     if not any(is_python_integer(r.type) for i in _applies(module) for r in i.results):
         return module
     bits = 64 if jax.config.read("jax_enable_x64") else 32
-    ranges = Ranges(module, bits, bits if alone else 64)
+    ranges, wrapped = Ranges(module, bits, bits if alone else 64), _wrapped(module)
 
     def marked(region: Region) -> Region:
         return replace(region, body=tuple(map(each, region.body)))
@@ -163,9 +164,51 @@ def mark_integers(module: Module, alone: bool) -> Module:
         if not isinstance(i, Apply):
             return with_regions(i, marked)
         exact = _is_computed(i) and (ranges.may_overflow(i) or ranges.reads_wide(i))
+        exact = exact and i.results[0] not in wrapped and not any(x in wrapped for x in i.operands)
         return replace(i, op=replace(i.op, exact=True)) if exact else i
 
     return replace(module, functions=tuple(replace(f, region=marked(f.region)) for f in module.functions))
+
+
+_OF_LOW_BITS = frozenset({"add", "sub", "mul", "neg", "and", "or", "xor", "not", "square", "integer_pow"})
+"""Operations whose low bits those of their operands decide; of `shift_left`, those of the first one."""
+
+
+def _wrapped(module: Module) -> frozenset[Value]:
+    """The integers of which the program reads low bits alone, as of `x * 33` in `(x * 33 + y) & 0xffff`: whatever else
+    they have may be lost."""
+    readers: dict[Value, list[Apply | None]] = {}
+    for function in module.functions:
+        for region in _regions(function.region):
+            for x in region.results:
+                readers.setdefault(x, []).append(None)  # type: ignore[arg-type]
+            for i in region.body:
+                for x in operands(i):
+                    readers.setdefault(x, []).append(i if isinstance(i, Apply) else None)  # type: ignore[arg-type]
+    found = set[Value]()
+    for i in reversed([*_applies(module)]):
+        if i.op.name not in _OF_LOW_BITS | {"shift_left"} or not all(is_python_integer(r.type) for r in i.results):
+            continue
+        (result,) = i.results
+        if result in readers and all(r is not None and _reads_low(r, result, found) for r in readers[result]):
+            found.add(result)
+    return frozenset(found)
+
+
+def _reads_low(i: Apply, x: Value, wrapped: Collection[Value]) -> bool:
+    """Does an operation read low bits of a value alone?"""
+    constants = [y.value for y in i.operands if isinstance(y, Literal) and isinstance(y.value, int)]
+    if i.op.name == "and" and any(y >= 0 for y in constants):
+        return True
+    closed = i.op.name in _OF_LOW_BITS or (i.op.name == "shift_left" and i.operands[1] is not x)
+    return closed and i.results[0] in wrapped
+
+
+def _regions(region: Region) -> Iterator[Region]:
+    yield region
+    for i in region.body:
+        for inner in regions(i):
+            yield from _regions(inner)
 
 
 def unchecked(module: Module) -> Iterator[tuple[Span, str]]:

@@ -134,11 +134,12 @@ def refuse_wide_constants_alone(module: Module) -> None:
 def _refuse_wide(xs: Iterable[Operand], span: Span) -> None:
     for x in xs:
         if isinstance(x, Literal) and x.is_wide:
-            raise UnsupportedError(
-                f"the constant {x.value} does not fit into the int32 of the device",
-                span,
-                "write it as a float, or turn on jax_enable_x64",
-            )
+            words = f"the constant {x.value} does not fit into the int32 of the device"
+            raise WideConstantError(words, span, "write it as a float, or turn on jax_enable_x64")
+
+
+class WideConstantError(UnsupportedError):
+    """An integer of the text for which the device has bits under `jax_enable_x64` alone."""
 
 
 class TracedDecidesError(UnsupportedError):
