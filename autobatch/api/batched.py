@@ -18,6 +18,7 @@ import types
 import typing
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
@@ -33,7 +34,7 @@ from autobatch.call.exporting import PLATFORMS, Calling
 from autobatch.call.grouped import GroupedBatch, whole_arrays
 from autobatch.call.inspection import Lowered, LoweredGroups, Parts, lowered
 from autobatch.call.linear import Collected, LinearCall, Tree
-from autobatch.call.prepared import Prepared, wide_numbers, widen
+from autobatch.call.prepared import WIDER, Prepared, wide_numbers, widen
 from autobatch.call.ready import NOTHING
 from autobatch.call.results import Changed, arguments_noted, note_arguments
 from autobatch.call.shapes import ByShape, RaggedRefused
@@ -55,6 +56,7 @@ from autobatch.tools.explain import Explanation, GroupedExplanation, backend_of,
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 Run = Callable[[Prepared], Any]
 
 
@@ -114,7 +116,9 @@ class Batched(Generic[P, R]):
                 given = args
                 if simple and self._known.changes:
                     given = (*args, *self.given_objects(self.bound(args, kwargs)).objects)
-                again = wide_numbers()(self.warm[RUN].call) if self.room.wide else self.warm[RUN].call
+                again = self.warm[RUN].call
+                if self.room.wide and self.room.is_wide and self._asked in WIDER:
+                    again = wide_numbers()(again)
                 found = again(given, self.options()) if simple else MISS
                 if found is MISS:
                     found = self._anew(args, kwargs, simple)
@@ -151,7 +155,11 @@ class Batched(Generic[P, R]):
                 seen.note(given, whole, self.options(), prepared)
             return result
 
-        return self.room.enough_for(lambda: self._run(bound, run, True))
+        return self.enough_for(lambda: self._run(bound, run, True))
+
+    def enough_for(self, call: Callable[[], T]) -> T:
+        """What a call gives, with as much room and as many bits as its examples need."""
+        return self.room.enough_for(call, self._asked)
 
     def example(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Plain Python for one example; every batched function called inside runs plainly too."""
@@ -213,13 +221,14 @@ class Batched(Generic[P, R]):
         Specialises and plans as the call would, and keeps that for it; makes no executable, and runs nothing. A
         function that cannot be compiled is shown with the line that is refused. Where arrays differ in shape by
         example, each group is explained (`.groups`). Outside `jax.jit` only."""
-        bound = self.bound(args, kwargs)
-        asked, taken = self._backend(self.options())
-        try:
-            parts = self._prepare_apart(bound, runs=True)
-        except SourceError as error:
-            return explain_refusal(self._name, self.__wrapped__, bound.size, backend_of(asked, taken), error)
-        return explain_parts(self._name, asked, taken, self._cache.why_xla, parts)
+        bound, wide = self.bound(args, kwargs), self.room.is_wide and self._asked in WIDER
+        with wide_numbers() if wide else nullcontext():
+            asked, taken = self._asked, self._backend(self.options())[1]
+            try:
+                parts = self._prepare_apart(bound, runs=True)
+            except SourceError as error:
+                return explain_refusal(self._name, self.__wrapped__, bound.size, backend_of(asked, taken), error)
+            return explain_parts(self._name, asked, taken, self._cache.why_xla, parts)
 
     def timings(self) -> Timings:
         """How long each stage of the last compilation took: passes, LLVM, JAX, XLA, and the first run.
@@ -364,6 +373,11 @@ class Batched(Generic[P, R]):
         made.__dict__.pop("_entries", None)
         return made
 
+    @property
+    def _asked(self) -> str:
+        """The back end that is asked for."""
+        return self.settings.backend if self.settings.backend != "auto" else current(self.settings.options).backend
+
     def _backend(self, chosen: Options) -> tuple[str, str]:
         """The back end that is asked for, by the argument of `batched` or the option, and the one that is taken."""
         asked = self.settings.backend if self.settings.backend != "auto" else chosen.backend
@@ -483,7 +497,7 @@ class Batched(Generic[P, R]):
         asked, backend = self._backend(chosen)
         if asked == "auto":
             backend = native.backend_for(examples, [r.value for r in bound.shared], runs, derives, chosen)
-        is_free = is_use(backend) or (backend == "llvm" and self.room.backend == backend)
+        is_free = is_use(backend) or (backend == "llvm" and self._asked == "auto")
 
         @functools.cache
         def shared_with(static: frozenset[str]) -> tuple[Sharing, tuple[Any, ...], dict[str, Any]]:
@@ -518,13 +532,15 @@ class Batched(Generic[P, R]):
             return self._known.apart_from(examples, lambda: self.prepare(bound, runs=runs, derives=derives))
         self._known.learn(examples.schema, examples.width)
         shared = program.shared(leaves)
-        by_xla = functools.partial(self.prepare, bound, chosen, False, moving, derives)
+        other = replace(chosen, backend="xla") if is_free and chosen.backend == "llvm" else chosen
+        by_xla = functools.partial(self.prepare, bound, other, False, moving, derives)
         try:
             operands = native.operands(program, examples, shared, runs, traced)
-        except BatchError:
+        except BatchError as error:
+            widen(error)  # integers of the examples that need 64 bits
             if not is_free:
                 raise
-            return by_xla()  # integers that the host of XLA has bits for
+            return by_xla()
         if operands is None and program.compiled.native is not None and is_free:
             return by_xla()
         if operands is None:

@@ -290,7 +290,7 @@ def _reverse(
             seen.note(*here, prepared, lambda p: result(*again(p)), ordered=True)
         return found
 
-    return batched.room.enough_for(run)
+    return batched.enough_for(run)
 
 
 @entry

@@ -30,9 +30,9 @@ from autobatch.common.cache import logger
 from autobatch.compiler.choice import PATIENCE
 from autobatch.compiler.computed import ArrayResult, Result
 from autobatch.compiler.reporting import failures_of
-from autobatch.errors import Error, ExampleError, Failure, warn_of_xla
+from autobatch.errors import Error, ExampleError, Failure, SourceError, warn_of_xla
 from autobatch.ir.capacity import NO_ROOM, TOO_LARGE, TOO_LARGE_FOR_HOST, needs_bits, room_of
-from autobatch.ir.jax_compat import by_numpy
+from autobatch.ir.jax_compat import by_numpy, is_transformed
 from autobatch.ir.leaf import is_endless, is_too_deep
 from autobatch.ir.template import Output
 from autobatch.options import Options
@@ -109,9 +109,13 @@ def wide_numbers() -> Iterator[None]:
         _bits.reset(token)
 
 
+WIDER = ("auto", "llvm")
+"""What back ends calls ask for that may be run again with numbers of 64 bits."""
+
+
 @contextmanager
-def _narrow_at_first() -> Iterator[None]:
-    token = _bits.set(0 if transfer.x64() else 32)
+def _narrow_at_first(again: bool) -> Iterator[None]:
+    token = _bits.set(32 if again and not transfer.x64() and not is_transformed() else 0)
     try:
         yield
     finally:
@@ -162,15 +166,16 @@ class KnownCapacities:
     def __init__(self) -> None:
         self.capacity = 0
         self.backend = "auto"
-        self.wide = False
+        self.wide, self.may_widen = False, True
         self._last: tuple[Options, Options] | None = None
 
     def in_options(self, options: Options) -> Options:
         """The options with at least so much room; the same object for the same options."""
-        if not self.capacity and self.backend == "auto":
+        known = "llvm" if are_wide() else self.backend
+        if not self.capacity and known == "auto":
             return options
         capacity = max(options.list_capacity, self.capacity)
-        backend = self.backend if options.backend == "auto" else options.backend
+        backend = known if options.backend == "auto" else options.backend
         if (capacity, backend) == (options.list_capacity, options.backend):
             return options
         last = self._last
@@ -187,23 +192,33 @@ class KnownCapacities:
             self.capacity = capacity
         return self.in_options(options)
 
-    def enough_for(self, call: Callable[[], T]) -> T:
-        """What a call gives, which is made again, with more room or bits, as long as its examples run out of it.
-        ExampleError where that is too much."""
+    @property
+    def is_wide(self) -> bool:
+        """Does a call compute with numbers of 64 bits, where JAX does not trace it?"""
+        return self.wide and not transfer.x64() and not is_transformed()
+
+    def enough_for(self, call: Callable[[], T], backend: str = "xla") -> T:
+        """What a call gives, which is made again, with more room, or by machine code with more bits where that may be
+        the `backend`, as long as its examples run out of it. ExampleError where that is too much."""
+        narrow: Error | None = None
         while True:
+            is_wide = self.is_wide and backend in WIDER
             try:
-                with wide_numbers() if self.wide else _narrow_at_first():
+                with wide_numbers() if is_wide else _narrow_at_first(self.may_widen and backend in WIDER):
                     return call()
+            except SourceError:
+                if narrow is None:
+                    raise
+                self.wide, self.may_widen = False, False  # there is no machine code for it
+                raise narrow from None
             except OutOfRoom as full:
                 wanted = FACTOR * full.capacity
                 if wanted > LARGEST:
                     raise ExampleError(full.failures, full.count) from None
                 self.capacity = max(self.capacity, wanted)
             except NeedsWideNumbers as full:
-                if self.wide:
-                    raise full.error from None
                 logger.info("computes integers in 64 bits from now on: %s", full)
-                self.wide, self.backend = True, "llvm"
+                self.wide, narrow = True, full.error
             except OtherBackend as full:
                 if self.backend != "auto":
                     raise ExampleError(full.failures, full.count) from None

@@ -262,6 +262,14 @@ def is_tracing() -> bool:
     return _state.tracing > 0
 
 
+_AT_TOP = jax.extend.core.get_opaque_trace_state()
+
+
+def is_transformed() -> bool:
+    """Does a transformation of JAX trace what runs now?"""
+    return bool(jax.extend.core.get_opaque_trace_state() != _AT_TOP)
+
+
 _CHOOSING = "autobatch.choosing"
 _CHOICES = frozenset(("select_n", "dynamic_slice", "gather"))
 

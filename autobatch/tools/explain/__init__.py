@@ -21,7 +21,7 @@ import jax
 from autobatch.backends.interface import FunctionProgram
 from autobatch.call.batches.data import Examples
 from autobatch.call.inspection import Parts, shapes_of
-from autobatch.call.prepared import Prepared
+from autobatch.call.prepared import Prepared, are_wide
 from autobatch.call.specialise import SpecialisedProgram
 from autobatch.compiler import choice
 from autobatch.data.columns import Ints
@@ -174,7 +174,9 @@ def _by_native(backend: BackendFacts, native: FunctionProgram, prepared: Prepare
     those."""
     if backend.asked == "auto":
         use, taken = prepared.use, "llvm" if native.on_host else "cuda"
-        chosen = choice.in_words(choice.Use(use), native.work) if choice.is_use(use) else "an argument is on a GPU"
+        on_host = "integers need 64 bits" if are_wide() else "a recursion takes many steps"
+        other = on_host if native.on_host else "an argument is on a GPU"
+        chosen = choice.in_words(choice.Use(use), native.work) if choice.is_use(use) else other
         backend = backend_of("auto", taken, chosen)
     return replace(backend, why=f"{backend.why}; {native.how}; {tables}")
 

@@ -254,14 +254,22 @@ def test_one_that_indexes_a_list_out_of_range_fails_its_example(f):
     assert kinds(f, examples) == [None, None, "IndexError", None, None, "IndexError"]
 
 
-def test_an_int_that_no_integer_of_the_device_holds_fails_its_example():
-    """Nothing wraps silently: what the device gets has to fit its integers."""
+def test_ints_have_64_bits_where_they_need_them():
+    """Nothing wraps silently: machine code computes again with 64 bits, and what needs more fails its example."""
     f = ab.batched(lambda n: n * 1_000_000, on_error="mask")
+    found, failures = f([10, 100_000, -5, 2**50])
+    assert [(x.index, x.kind, x.message) for x in failures] == [(3, "OverflowError", "an int needs more than 64 bits")]
+    assert np.asarray(found).tolist() == [10_000_000, 100_000_000_000, -5_000_000, 0]
+    assert np.asarray(f([10, 5])[0]).dtype == np.int32  # again where they do not
+    with jax.enable_x64(True):
+        assert ab.batched(lambda n: n * 1_000_000)([10, 100_000]).tolist() == [10_000_000, 100_000_000_000]
+
+
+def test_by_xla_an_int_that_no_integer_of_the_device_holds_fails_its_example():
+    f = ab.batched(lambda n: n * 1_000_000, on_error="mask", backend="xla")
     found, failures = f([10, 100_000, -5])
     assert [(x.index, x.kind) for x in failures] == [(1, "OverflowError")]
     assert np.asarray(found).tolist() == [10_000_000, 0, -5_000_000]
-    with jax.enable_x64(True):
-        assert ab.batched(lambda n: n * 1_000_000)([10, 100_000]).tolist() == [10_000_000, 100_000_000_000]
 
 
 # ---- indices
@@ -405,10 +413,12 @@ def test_the_largest_integers():
     [lambda n: 2**40, lambda n: (n, 2**40), lambda n: [n, 2**40]],
     ids=["result", "tuple", "list"],
 )
-def test_a_constant_that_no_integer_of_the_device_holds_is_refused(f):
-    """With what to write instead; under x64 it is a number like any other."""
+def test_a_constant_of_64_bits(f):
+    """XLA has none, and says what to write instead; under x64 it is a number like any other."""
     with pytest.raises(ab.Error, match="(?s)does not fit into.*write it as a float, or turn on jax_enable_x64"):
-        ab.batched(f)([1, 2])
+        ab.batched(f, backend="xla")([1, 2])
+    with ab.options(trace=True):
+        agrees(ab.batched(f), [1, 2])
     with jax.enable_x64(True):
         agrees(ab.batched(f), [1, 2])
 
