@@ -323,7 +323,7 @@ class Prepared:
             failed = status != 0
             if self.grows:
                 ask_for_room(failures)
-                ask_for_bits(failures)
+                ask_for_bits(failures if native.program_of(program).on_host else ())
             if self.grows and (other := self._other(failures)) is not None:
                 raise OtherBackend(failures, other)
             if not program.masks:

@@ -10,8 +10,7 @@ where the plan is kept with the batch. What each of them takes is in `backends/*
 one example (`interface.Work`) and of the call (`interface.Load`), with constants that `python -m benchmarks.choice.fit`
 makes of measured calls.
 
-It has to compute the same, too: where an integer needs more bits than the device has, the call is run again by XLA, for
-whose host they have 64 (`prepared.py`).
+Where an integer of Python needs more than 32 bits, the call is run again by machine code with 64 (`prepared.py`).
 """
 
 from __future__ import annotations
