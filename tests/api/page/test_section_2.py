@@ -320,9 +320,17 @@ def test_any_other_difference_is_a_conflict_with_both_places(one, other):
         assert f"test_section_2.py:{line}:" in str(caught.value)
 
 
-@pytest.mark.parametrize("one, other", [((1, 2), (1, 2, 3)), ({"a": 1}, {"b": 1}), ([1, "a"], [2.0])])
-def test_lengths_and_keys_may_differ(one, other):
-    agrees(ab.batched(lambda t: one if t.left is None else other), trees())
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda t: (1, 2) if t.left is None else (1, t.x, 3),
+        lambda t: {"a": 1} if t.left is None else {"b": t.x},
+        lambda t: [1, "a"] if t.left is None else [t.x],
+    ],
+    ids=["tuples", "dicts", "lists"],
+)
+def test_lengths_and_keys_may_differ(f):
+    agrees(ab.batched(f), trees())
 
 
 # ---- types grow
