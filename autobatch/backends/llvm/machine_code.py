@@ -7,15 +7,19 @@ it was compiled for, and a later process loads no compiler.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import hashlib
 import importlib
+import json
 import logging
 import mmap
 import platform
 import struct
+import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +33,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from autobatch.backends.llvm import behind
 from autobatch.backends.llvm.targets import AVX2, BY_WIDTH, GATHERS, ProcessorTarget, defined, of_flags
 from autobatch.backends.llvm.text import LlvmFunction
 from autobatch.common import cache
@@ -425,10 +430,11 @@ def load(
     functions: Sequence[str],
     outside: Mapping[str, int] = MappingProxyType({}),
     vectorize: bool = False,
+    replace: Callable[[Code], None] | None = None,
 ) -> Code:
     """The code of a module, compiled now or before. `outside`: functions that it calls; `vectorize`: its loops are for
-    LLVM to make vectors of."""
-    code = _load(name, text, functions, outside, vectorize)
+    LLVM to make vectors of; `replace`: is given the optimised code, later, where this one was made in a hurry."""
+    code = _load(name, text, functions, outside, vectorize, replace)
     _kept.append(code)
     return code
 
@@ -454,7 +460,14 @@ def held(name: str, functions: Sequence[str], outside: Mapping[str, int]) -> Cod
     return code
 
 
-def _load(name: str, text: str, functions: Sequence[str], outside: Mapping[str, int], vectorize: bool) -> Code:
+def _load(
+    name: str,
+    text: str,
+    functions: Sequence[str],
+    outside: Mapping[str, int],
+    vectorize: bool,
+    replace: Callable[[Code], None] | None,
+) -> Code:
     path = _object_path(name)
     held = cache.read(path)
     if held is not None:
@@ -462,8 +475,19 @@ def _load(name: str, text: str, functions: Sequence[str], outside: Mapping[str, 
             return link(held, functions, outside)
         except LinkError as error:
             logger.warning("the kept object %s is not usable (%s): compiled again", path, error)
-    made = compile_object(text, vectorize)
-    cache.write(path, made)
+    if replace is not None and text.count("\n") > HURRIED and not is_straight(text):
+        made = _hurried(text)
+
+        def optimised(content: bytes) -> None:
+            cache.write(path, content)
+            code = link(content, functions, outside)
+            _kept.append(code)
+            replace(code)
+
+        _compile_behind(name, text, vectorize, optimised)
+    else:
+        made = compile_object(text, vectorize)
+        cache.write(path, made)
     try:
         return link(made, functions, outside)
     except LinkError as error:
@@ -487,50 +511,94 @@ def assembly(text: str, vectorize: bool = False, target: ProcessorTarget | None 
 def _machine(target: ProcessorTarget | None, level: int = 3) -> Any:
     llvm = _llvm()
     if target is None:
-        features = llvm.get_host_cpu_features().flatten() + ",-prefer-256-bit"
-        if host().target is AVX2:
-            features += f",{GATHERS}"
-        return llvm.Target.from_default_triple().create_target_machine(
-            cpu=llvm.get_host_cpu_name(), features=features, opt=level, **BUILD
-        )
+        return llvm.Target.from_default_triple().create_target_machine(**_own_machine(level))
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     made = llvm.Target.from_triple(target.triple)
     return made.create_target_machine(cpu=target.cpu, features=target.features, opt=level, **BUILD)
 
 
+def _own_machine(level: int) -> behind.Machine:
+    """What LLVM is told of this machine."""
+    llvm = _llvm()
+    features = llvm.get_host_cpu_features().flatten() + ",-prefer-256-bit"
+    if host().target is AVX2:
+        features += f",{GATHERS}"
+    return {"cpu": llvm.get_host_cpu_name(), "features": features, "opt": level, **BUILD}
+
+
 def _optimized(text: str, vectorize: bool, kind: ProcessorTarget | None) -> tuple[Any, Any]:
-    llvm, is_long = _llvm(), is_straight(text)
+    is_long, whole = is_straight(text), defined(text, kind or host().target)
     target = _machine(kind, 1 if is_long else 3)
-    parsed = llvm.parse_assembly(defined(text, kind or host().target))
-    parsed.verify()
     if is_long:
-        _shortly(llvm, parsed, target)
-        return target, parsed
-    tuning = llvm.create_pipeline_tuning_options(speed_level=2)
-    tuning.slp_vectorization = False
-    tuning.loop_unrolling = tuning.loop_vectorization = vectorize  # else it is written as wanted
-    passes = llvm.create_pass_builder(target, tuning)
-    passes.getModulePassManager().run(parsed, passes)
-    return target, parsed
+        return target, behind.shortly(_llvm(), whole, target)
+    return target, behind.optimised(_llvm(), whole, target, vectorize)
+
+
+def _hurried(text: str) -> bytes:
+    """Machine code that takes a tenth of the time to compile, and some times that of the best one to run."""
+    target = _machine(None, 0)
+    with stage("LLVM: optimise"):
+        parsed = behind.shortly(_llvm(), defined(text, host().target), target)
+    with stage("LLVM: generate code"):
+        return bytes(target.emit_object(parsed))
+
+
+HURRIED = 16_000
+"""Lines of a text from which on LLVM takes more than some two seconds, so that results do not wait for it: the
+derivative of `tests/python/records.py`'s `shortest` has 52,000, and takes 12 s to optimise and 3 s to generate, or 0.2
+and 0.3 s to run at a quarter of the speed."""
+
+_one_behind = threading.Lock()
+_behind: set[threading.Thread] = set()
+_processes: set[subprocess.Popen[bytes]] = set()
+
+
+def _compile_behind(name: str, text: str, vectorize: bool, optimised: Callable[[bytes], None]) -> None:
+    """Compile a text in a process of its own, one after another, and hand on what it has made."""
+    told = {"machine": dict(_own_machine(3)), "vectorize": vectorize}
+    whole = defined(text, host().target)
+
+    def run() -> None:
+        try:
+            with _one_behind, tempfile.TemporaryDirectory(prefix="autobatch") as folder:
+                here = Path(folder)
+                (here / "text.ll").write_text(whole, encoding="utf-8")
+                described = json.dumps({**told, "text": str(here / "text.ll"), "object": str(here / "object.o")})
+                read = "import sys; exec(compile(open(sys.argv[2]).read(), sys.argv[2], 'exec'))"
+                with subprocess.Popen([sys.executable, "-c", read, described, behind.__file__]) as process:
+                    _processes.add(process)
+                    failed = process.wait()
+                    _processes.discard(process)
+                if not failed:
+                    optimised((here / "object.o").read_bytes())
+                    logger.info("%s is optimised code from now on", name)
+        except (OSError, LinkError) as error:
+            logger.info("%s stays as it is: %s", name, error)
+        finally:
+            _behind.discard(threading.current_thread())
+
+    thread = threading.Thread(target=run, name=f"optimise {name}", daemon=True)
+    _behind.add(thread)
+    thread.start()
+
+
+def wait_for_optimised() -> None:
+    """Wait until all code that was made in a hurry is optimised: for those who measure."""
+    for thread in list(_behind):
+        thread.join()
+
+
+@atexit.register
+def _stop_behind() -> None:
+    for process in list(_processes):
+        process.kill()
 
 
 def is_straight(text: str) -> bool:
     """Is it long, and nearly without jumps and loops, so that few passes do?"""
     lines, jumps = text.count("\n"), text.count("\n  br ")
     return lines > LONG and STRAIGHT * jumps < lines and IN_VECTORS not in text
-
-
-def _shortly(llvm: Any, parsed: Any, target: Any) -> None:
-    """What a module of many instructions needs that is written in vectors already, and nothing twice: variables as
-    registers, and no constants that loops carry."""
-    passes = llvm.create_new_module_pass_manager()
-    passes.add_always_inliner_pass()
-    passes.add_sroa_pass()
-    passes.add_simplify_cfg_pass()
-    passes.add_sccp_pass()
-    passes.add_dead_code_elimination_pass()
-    passes.run(parsed, llvm.create_pass_builder(target, llvm.create_pipeline_tuning_options(speed_level=2)))
 
 
 # ---- objects between runs of Python

@@ -90,7 +90,8 @@ class MachineCode:
             elif kept:
                 code = machine_code.held(self.name, names, library())
             else:
-                code = machine_code.load(self.name, made.program.text + through_table, names, library(), vectorize=True)
+                text = made.program.text + through_table
+                code = machine_code.load(self.name, text, names, library(), vectorize=True, replace=self._take)
         except UnavailableError as error:
             raise unavailable(error) from error
         if code is None:
@@ -103,8 +104,17 @@ class MachineCode:
         self.seldom = any(x.seldom for x in self.results)
         self.pace = 0.0
         """Nanoseconds that a row took in the last call."""
-        self.address = code.functions[ENTRY]
+        self.tables: list[Any] = []
+        """What trampolines read where the code is."""
         self.pointers = ctypes.c_void_p * (len(self.operands) + len(self.constants) + len(self.results) + 1)
+        if "entry" not in self.__dict__:
+            self._take(code)
+
+    def _take(self, code: Code) -> None:
+        """Let calls run this code from now on."""
+        self.address = code.functions[ENTRY]
+        for table in self.__dict__.get("tables", ()):
+            table[RUN] = self.address
         self.entry: Callable[..., int] = _KIND(code.functions[_TABLE_ENTRY])
 
     @property
@@ -410,6 +420,7 @@ def trampoline(executable: MachineCode) -> Callable[..., bool | None] | None:
     arrays: list[CodeOperand | Result] = [*executable.operands, *executable.results]
     descriptors = [words_dtype(x) for x in arrays]
     table = np.array([*addresses, *map(id, descriptors)], np.int64)
+    executable.tables.append(table)
     method = _TrampolineMethod(b"call", code.functions["call"], FASTCALL, None)
     api.PyCFunction_NewEx.restype = ctypes.py_object
     api.PyCFunction_NewEx.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
