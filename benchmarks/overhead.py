@@ -26,6 +26,7 @@ import numpy as np
 from jax.nn import sigmoid
 
 import autobatch as ab
+from autobatch.backends.llvm.machine_code import wait_for_optimised
 from benchmarks import small_calls
 from benchmarks.compare import alone
 
@@ -103,6 +104,7 @@ def measure(hidden: int, steps: int, sizes: Sequence[int], rounds: int, seconds:
     for size in sizes:
         call(size)
         call(size)
+    wait_for_optimised()
     taken: dict[int, list[float]] = {size: [] for size in sizes}
     for _ in range(rounds):
         for size in sizes:

@@ -27,6 +27,7 @@ import jax
 from tqdm import tqdm
 
 import autobatch as ab
+from autobatch.backends.llvm.machine_code import wait_for_optimised
 from autobatch.errors import Error
 from benchmarks.choice.programs import Case
 
@@ -110,6 +111,7 @@ def measure(case: Case, rows: int, rounds: int, seconds: float) -> list[Found]:
     calls = {key: made[key] for key in started(made)}
     for call in calls.values():
         jax.block_until_ready(call())
+    wait_for_optimised()
     taken: dict[tuple[str, str], list[float]] = {key: [] for key in calls}
     for _ in range(rounds):
         for key, call in calls.items():
