@@ -63,7 +63,7 @@ def with_memory(s: LoweringState, memory: LoweringMemory, given: Mapping[str, v.
 def _class_of(s: LoweringState, store: Ref, position: int) -> type:
     """The class of rows that objects of a class of the examples are."""
     cls = class_list(s, store)[position]
-    of = record_class(keys_of(s.context.schema, store, position)) if cls.kind == "dict" else cls.cls
+    of = record_class(dict, keys_of(s.context.schema, store, position)) if cls.kind == "dict" else cls.cls
     assert of is not None
     return of
 

@@ -15,7 +15,7 @@ from autobatch.frontend.lowering.joins import as_listing, conditional, convert, 
 from autobatch.frontend.lowering.numbers import operand_of, present
 from autobatch.frontend.lowering.sequences import sequence
 from autobatch.frontend.lowering.state import LoweringState, expand, take_apart
-from autobatch.frontend.memory.heap import Heap, record_kind
+from autobatch.frontend.memory.heap import Heap, record_base
 from autobatch.frontend.memory.heaps import left_by_entry, missing
 from autobatch.frontend.memory.list_heap import copied, tuple_of
 from autobatch.frontend.types import values as v
@@ -180,8 +180,8 @@ def _member(heap: Heap, form: Container, cls: type) -> Container:
 
 def _kind(cls: type) -> str:
     """What kind of container the objects of a class in memory are."""
-    if (kind := record_kind(cls)) is not None:
-        return kind
+    if (base := record_base(cls)) is not None:
+        return base.__name__
     if issubclass(cls, (dict, set)):
         return "table"
     return "namedtuple" if is_namedtuple(cls) else "object"

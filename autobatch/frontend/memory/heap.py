@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any
 
 from autobatch.errors import SourceError, UnsupportedError
 from autobatch.frontend.syntax.scopes import is_cell
@@ -30,49 +30,16 @@ DICTS = (dict, Counter, defaultdict, set)
 """The classes of dicts that may have memory; a set has it as a dict whose values say nothing."""
 
 
-class DictRecord(dict):  # type: ignore[type-arg]
-    """A dict whose keys are constant strings, as the class of rows: each key is a field (`list_heap.py`)."""
-
-    record_keys: ClassVar[tuple[str, ...]] = ()
-
-
-class ListRecord(list):  # type: ignore[type-arg]
-    """A list of fixed length whose elements have types of their own, likewise: each place is a field."""
-
-    record_keys: ClassVar[tuple[int, ...]] = ()
-
-
-class TupleRecord(tuple):  # type: ignore[type-arg]
-    """A tuple that loops or recursion link to others, likewise."""
-
-    record_keys: ClassVar[tuple[int, ...]] = ()
-
-
 @cache
-def record_class(keys: tuple[str, ...]) -> type[DictRecord]:
-    """The class of the dicts that have these keys, in this order."""
-    return type("dict", (DictRecord,), {"record_keys": keys, "__module__": "builtins"})
+def record_class(base: type, keys: tuple[Any, ...]) -> type:
+    """The class of the dicts that have these constant keys in this order, or of the lists or tuples that have these
+    places, as the class of rows: each key or place is a field (`list_heap.py`). `base`: dict, list or tuple."""
+    return type(base.__name__, (base,), {"record_keys": keys, "__module__": "builtins"})
 
 
-@cache
-def list_class(count: int) -> type[ListRecord]:
-    """The class of the lists that have so many elements."""
-    return type("list", (ListRecord,), {"record_keys": tuple(range(count)), "__module__": "builtins"})
-
-
-@cache
-def tuple_class(count: int) -> type[TupleRecord]:
-    """The class of the tuples that have so many elements."""
-    return type("tuple", (TupleRecord,), {"record_keys": tuple(range(count)), "__module__": "builtins"})
-
-
-def record_kind(cls: type) -> Literal["dict", "list", "tuple"] | None:
-    """What records of a class are as values; None of other classes."""
-    if issubclass(cls, DictRecord):
-        return "dict"
-    if issubclass(cls, ListRecord):
-        return "list"
-    return "tuple" if issubclass(cls, TupleRecord) else None
+def record_base(cls: type) -> type | None:
+    """What records of a class are to Python; None of other classes."""
+    return cls.__base__ if "record_keys" in vars(cls) else None
 
 
 Form = tuple[str, type | None, tuple[Any, ...] | None]
@@ -97,12 +64,11 @@ class Heap:
     the memory that this one is a part of, as objects of both were found in one place. `members`: the classes whose
     objects have it; of several, each row says its own (`CLASS` of `ir/template.py`), and there is a column for each
     field of any of them. `forms`: the fields of each class. `factory`: what gives a `defaultdict` its values.
-    `no_record`: why its dicts, of constant keys at first, or lists, of fixed length, are no
-    records. `copies`: of what lists of the examples
-    are some of its lists copies, by where these lie? Then it must not matter which list is which, as it does where they
-    are `told_apart`: one is changed, or compared by `is`. `adopts`: may objects of the examples stand where these do,
-    so that each of them has a row as well, from where it is read? `may_adopt`: is that possible? `given`: are all those
-    of each example in it from the start (`given_objects.py`)?"""
+    `no_record`: why its dicts, of constant keys at first, or lists, of fixed length, are no records. `copies`: of what
+    lists of the examples are some of its lists copies, by where these lie? Then it must not matter which list is which,
+    as it does where they are `told_apart`: one is changed, or compared by `is`. `adopts`: may objects of the examples
+    stand where these do, so that each of them has a row as well, from where it is read? `may_adopt`: is that possible?
+    `given`: are all those of each example in it from the start (`given_objects.py`)?"""
 
     name: str
     cls: type
@@ -126,12 +92,12 @@ class Heap:
     @property
     def is_list(self) -> bool:
         """Are its objects lists, or tuples of any length (`list_heap.py`)?"""
-        return self.cls in (list, tuple) or issubclass(self.cls, (ListRecord, TupleRecord))
+        return self.python_class in (list, tuple)
 
     @property
     def is_dict(self) -> bool:
         """Are its objects dicts (`dict_heap.py`)?"""
-        return self.cls in DICTS or issubclass(self.cls, DictRecord)
+        return self.python_class in DICTS
 
     @property
     def is_set(self) -> bool:
@@ -141,7 +107,7 @@ class Heap:
     @property
     def is_record(self) -> bool:
         """Are its objects dicts whose keys are fields, or lists or tuples whose places are (`list_heap.py`)?"""
-        return record_kind(self.cls) is not None
+        return record_base(self.cls) is not None
 
     @property
     def is_strings(self) -> bool:
@@ -161,8 +127,7 @@ class Heap:
     @property
     def python_class(self) -> type:
         """What `type()` of its objects is: of records `dict`, `list` or `tuple`."""
-        kind = record_kind(self.cls)
-        return {"dict": dict, "list": list, "tuple": tuple}[kind] if kind is not None else self.cls
+        return record_base(self.cls) or self.cls
 
     def fits(self, other: Heap) -> bool:
         """May the two be one memory?"""
@@ -206,7 +171,7 @@ class Heap:
 
     def become_record(self) -> None:
         """Let its lists be records, until something is done with one that records do not do."""
-        self.cls, self.members = list_class(0), []
+        self.cls, self.members = record_class(list, ()), []
         self.forget()
 
     def give_up_record(self, why: str) -> None:

@@ -43,7 +43,7 @@ from autobatch.frontend.memory.heap import (
     NeedsMemory,
     add_heap,
     is_state,
-    record_kind,
+    record_base,
     refused_without_memory,
 )
 from autobatch.frontend.memory.rebinding import list_change
@@ -751,14 +751,16 @@ def fields(s: LoweringState, row: v.MemoryRow, cls: type) -> v.Record:
     """All fields of an object that is of this class, as they are now."""
     keys = row.heap.forms[cls]
     items = tuple(field(s, row, k) or v.Unset(k) for k in keys)
-    if (kind := record_kind(cls)) is not None:
-        return v.Record(kind, keys, items)
+    if (base := record_base(cls)) is not None:
+        return v.Record(base.__name__, keys, items)  # type: ignore[arg-type]
     return v.Record("namedtuple" if is_namedtuple(cls) else "object", keys, items, cls)
 
 
 def opened(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """A NamedTuple or tuple in memory as its fields; other values as they are, and tuples of several lengths."""
-    if not isinstance(value, v.MemoryRow) or not issubclass(value.heap.cls, tuple) or value.heap.in_segments:
+    if not isinstance(value, v.MemoryRow) or value.heap.in_segments:
+        return value
+    if not any(issubclass(c, tuple) for c in value.heap.members):
         return value
     cls = class_of(s, value)
     if cls is None and value.heap.is_record:

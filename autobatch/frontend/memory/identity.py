@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 from autobatch.errors import UnsupportedError
-from autobatch.frontend.memory.heap import DICTS, Form, Heap, NeedsMemory, record_class, tuple_class
+from autobatch.frontend.memory.heap import DICTS, Form, Heap, NeedsMemory, record_class
 from autobatch.frontend.types import values as v
 from autobatch.ir.core import Array, List
 
@@ -554,12 +554,12 @@ def class_of(value: v.Abstract) -> type:
     if is_set_value(value):
         return set
     if isinstance(value, v.Record) and value.kind == "tuple":
-        return tuple_class(len(value.keys))
+        return record_class(tuple, value.keys)
     if not is_dict_value(value):
         return tuple if isinstance(value, v.Listing) and value.is_tuple else list
     assert isinstance(value, v.Record)
     if value.kind == "dict" and value.keys and all(type(k) is str for k in value.keys):
-        return record_class(value.keys)
+        return record_class(dict, value.keys)
     return value.cls or dict
 
 

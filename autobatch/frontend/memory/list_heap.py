@@ -25,16 +25,7 @@ from autobatch.frontend.lowering.numbers import combine, negate, operand_of, pre
 from autobatch.frontend.lowering.selection import select
 from autobatch.frontend.lowering.state import LoweringState, MemoryChanged
 from autobatch.frontend.memory import heaps
-from autobatch.frontend.memory.heap import (
-    DictRecord,
-    Heap,
-    ListRecord,
-    TupleRecord,
-    list_class,
-    record_class,
-    record_kind,
-    tuple_class,
-)
+from autobatch.frontend.memory.heap import Heap, record_class
 from autobatch.frontend.memory.heaps import as_read, as_stored, classes_of, column_type, positions
 from autobatch.frontend.memory.identity import dicts_have_memory
 from autobatch.frontend.memory.rebinding import list_change
@@ -273,12 +264,10 @@ def allocate(s: LoweringState, heap: Heap, value: v.Abstract) -> v.MemoryRow:
     """A new dict or list in memory, of one that is a value."""
     cls: type
     match value:
-        case v.Record(kind="dict", keys=keys) if heap.is_dict and all(type(k) is str for k in keys):
-            cls = record_class(keys)
-        case v.Record(kind="list", keys=keys) if issubclass(heap.cls, ListRecord):
-            cls = list_class(len(keys))
-        case v.Record(kind="tuple", keys=keys) if issubclass(heap.cls, TupleRecord):
-            cls = tuple_class(len(keys))
+        case v.Record(kind=kind, keys=keys) if kind == heap.python_class.__name__ and (
+            heap.is_list or all(type(k) is str for k in keys)
+        ):
+            cls = record_class(heap.python_class, keys)
         case _:
             _give_up(s, heap, "they are made with keys that are no constant strings, or of a length that is not fixed")
     if cls not in heap.members:
@@ -335,14 +324,13 @@ def for_key(s: LoweringState, value: v.Abstract, key: v.Abstract) -> v.Abstract:
 
 def _opened(s: LoweringState, row: v.MemoryRow, cls: type) -> v.Abstract:
     keys = _keys(cls)
-    kind = record_kind(cls)
-    assert kind is not None
+    kind: Any = row.heap.python_class.__name__
     return v.Record(kind, keys, tuple(_field(s, row, k) for k in keys))
 
 
 def _keys(cls: type) -> tuple[Any, ...]:
-    assert issubclass(cls, (DictRecord, ListRecord, TupleRecord))
-    return cls.record_keys
+    found: tuple[Any, ...] = cls.record_keys  # type: ignore[attr-defined]
+    return found
 
 
 def _field(s: LoweringState, row: v.MemoryRow, key: Any) -> v.Abstract:
