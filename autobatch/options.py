@@ -208,7 +208,7 @@ class Options:
     `auto` takes `llvm` or `xla`, whichever is estimated to take less time for a call of so many examples: of arrays in
     the memory of the host, of lists and objects as they come, and of those that are packed and keep their plans; for
     values and for derivatives. `f.explain` shows both estimates. Where an integer of Python needs more than 32 bits,
-    `llvm` and `auto` run the call again by machine code whose numbers have 64, as those that follow; integers of the
+    `llvm` and `auto` run the call again by machine code whose integers have 64, as those that follow; integers of the
     result have 64 where they need them. By `xla` and `cuda`, and under transformations of JAX, such an example fails.
     `auto` takes `cuda` where an argument is an array on a GPU of another library than JAX, and, where JAX computes on a
     GPU, where that is estimated to take less time than `xla`. It takes `xla` else: under transformations of JAX, for

@@ -34,7 +34,7 @@ from autobatch.call.exporting import PLATFORMS, Calling
 from autobatch.call.grouped import GroupedBatch, whole_arrays
 from autobatch.call.inspection import Lowered, LoweredGroups, Parts, lowered
 from autobatch.call.linear import Collected, LinearCall, Tree
-from autobatch.call.prepared import WIDER, Prepared, wide_numbers, widen
+from autobatch.call.prepared import WIDER, Prepared, widen, with_wide_integers
 from autobatch.call.ready import NOTHING
 from autobatch.call.results import Changed, arguments_noted, note_arguments
 from autobatch.call.shapes import ByShape, RaggedRefused
@@ -118,7 +118,7 @@ class Batched(Generic[P, R]):
                     given = (*args, *self.given_objects(self.bound(args, kwargs)).objects)
                 again = self.warm[RUN].call
                 if self.room.wide and self.room.is_wide and self._asked in WIDER:
-                    again = wide_numbers()(again)
+                    again = with_wide_integers()(again)
                 found = again(given, self.options()) if simple else MISS
                 if found is MISS:
                     found = self._anew(args, kwargs, simple)
@@ -222,7 +222,7 @@ class Batched(Generic[P, R]):
         function that cannot be compiled is shown with the line that is refused. Where arrays differ in shape by
         example, each group is explained (`.groups`). Outside `jax.jit` only."""
         bound, wide = self.bound(args, kwargs), self.room.is_wide and self._asked in WIDER
-        with wide_numbers() if wide else nullcontext():
+        with with_wide_integers() if wide else nullcontext():
             asked, taken = self._asked, self._backend(self.options())[1]
             try:
                 parts = self._prepare_apart(bound, runs=True)
@@ -514,7 +514,7 @@ class Batched(Generic[P, R]):
                 backend=way[0],
                 on_error=way[1],
                 options=chosen.key,
-                x64=transfer.x64(),
+                x64=transfer.widths(),
             )
             return Request(key, args, kwargs, sharing, (*sharing.numpy, *examples.numpy), bound.orders)
 

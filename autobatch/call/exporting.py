@@ -262,7 +262,7 @@ def _description(prepared: Prepared, bound: BoundArguments, calling: Calling, re
         program.masks,
         program.orders,
         prepared.out_axes,
-        program.key.x64,
+        bool(program.key.x64),
         compiled.facts.lists,
         compiled.facts.heaps,
     )

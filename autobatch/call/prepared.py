@@ -32,7 +32,7 @@ from autobatch.compiler.computed import ArrayResult, Result
 from autobatch.compiler.reporting import failures_of
 from autobatch.errors import Error, ExampleError, Failure, SourceError, warn_of_xla
 from autobatch.ir.capacity import NO_ROOM, TOO_LARGE, TOO_LARGE_FOR_HOST, needs_bits, room_of
-from autobatch.ir.jax_compat import by_numpy, is_transformed
+from autobatch.ir.jax_compat import by_numpy, is_transformed, wide_integers
 from autobatch.ir.leaf import is_endless, is_too_deep
 from autobatch.ir.template import Output
 from autobatch.options import Options
@@ -42,7 +42,7 @@ from autobatch.options import Options
 # What grows beyond what a program has for it: the call is run again by one that has more.
 #
 #     call -> program with list_capacity=32 -> an example is out of room -> program with list_capacity=128 -> ...
-#     call -> a program with integers of 32 bits -> an integer is larger -> machine code with numbers of 64 bits
+#     call -> a program with integers of 32 bits -> an integer is larger -> machine code with integers of 64 bits
 #          -> machine code, a recursion of so many calls -> there are more -> XLA, which computes equal ones once
 #
 # What a function has needed once it begins with from then on.
@@ -64,7 +64,7 @@ class OutOfRoom(ExampleError):
         self.capacity = capacity
 
 
-class NeedsWideNumbers(Exception):
+class NeedsWideIntegers(Exception):
     """The call would do with integers of 64 bits; `error`: what it fails with where it has these."""
 
     def __init__(self, error: Error) -> None:
@@ -82,7 +82,7 @@ class OtherBackend(ExampleError):
 
 
 def ask_for_bits(failures: Sequence[Failure]) -> None:
-    """NeedsWideNumbers where an example has failed because an integer needs more than 32 bits."""
+    """NeedsWideIntegers where an example has failed because an integer needs more than 32 bits."""
     if any(needs_bits(f.kind, f.message) for f in failures):
         widen(ExampleError(failures))
 
@@ -94,23 +94,22 @@ def _of_width(failure: Failure) -> Failure:
 
 
 _bits = ContextVar("bits", default=0)
-"""Of the numbers of Python in the call that runs; 0 where that is not run again with more."""
+"""Of the integers of Python in the call that runs; 0 where that is not run again with more."""
 
 
 @contextmanager
-def wide_numbers() -> Iterator[None]:
-    """Compute with integers and floats of Python of 64 bits, as under `jax_enable_x64`; results have 32 where they
-    fit."""
+def with_wide_integers() -> Iterator[None]:
+    """Compute with integers of Python of 64 bits; those of results have 32 where they fit."""
     token = _bits.set(64)
     try:
-        with jax.enable_x64(True):
+        with wide_integers():
             yield
     finally:
         _bits.reset(token)
 
 
 WIDER = ("auto", "llvm")
-"""What back ends calls ask for that may be run again with numbers of 64 bits."""
+"""What back ends calls ask for that may be run again with integers of 64 bits."""
 
 
 @contextmanager
@@ -123,26 +122,22 @@ def _narrow_at_first(again: bool) -> Iterator[None]:
 
 
 def are_wide() -> bool:
-    """Are these numbers of 64 bits for which nobody asked?"""
+    """Are these integers of 64 bits for which nobody asked?"""
     return _bits.get() == 64
 
 
 def widen(error: Error) -> None:
-    """NeedsWideNumbers, where the call is run again by that with more bits for its integers."""
+    """NeedsWideIntegers, where the call is run again by that with more bits for its integers."""
     if _bits.get() == 32:
-        raise NeedsWideNumbers(error)
+        raise NeedsWideIntegers(error)
 
 
 def narrow(x: Any) -> Any:
-    """An array with numbers of 32 bits; integers that do not all fit stay as they are."""
-    kind = _NARROW.get(str(x.dtype))
-    if kind is None:
+    """An array with integers of 32 bits, where all of them fit."""
+    if x.dtype != np.int64:
         return x
-    made = x.astype(kind)
-    return x if kind == "int32" and not (made == x).all() else made
-
-
-_NARROW = {"int64": "int32", "float64": "float32", "complex128": "complex64"}
+    made = x.astype(np.int32)
+    return made if (made == x).all() else x
 
 
 def exhausted(failures: Iterable[Failure], steps: int) -> str:
@@ -204,7 +199,7 @@ class KnownCapacities:
         while True:
             is_wide = self.is_wide and backend in WIDER
             try:
-                with wide_numbers() if is_wide else _narrow_at_first(self.may_widen and backend in WIDER):
+                with with_wide_integers() if is_wide else _narrow_at_first(self.may_widen and backend in WIDER):
                     return call()
             except SourceError:
                 if narrow is None:
@@ -216,7 +211,7 @@ class KnownCapacities:
                 if wanted > LARGEST:
                     raise ExampleError(full.failures, full.count) from None
                 self.capacity = max(self.capacity, wanted)
-            except NeedsWideNumbers as full:
+            except NeedsWideIntegers as full:
                 logger.info("computes integers in 64 bits from now on: %s", full)
                 self.wide, narrow = True, full.error
             except OtherBackend as full:
@@ -389,8 +384,6 @@ class Prepared:
             weight = native.weights(operands, arrays[-1], arrays[output].dtype, wrong, self.place)
             result = self.assemble_native(operands, arrays, wrong)
             found, _ = made.run([*operands, weight], count, self.place)
-        if are_wide():
-            found = [narrow(x) for x in found]
         return result, dict(zip(wrt, native.as_given(found, operands, self.chosen is not None), strict=True))
 
     def _gradient_called(self, operands: list[Any], output: int, where: list[int]) -> tuple[Any, list[Any]]:

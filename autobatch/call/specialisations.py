@@ -106,7 +106,7 @@ class _Seen:
     form: Any
     examples: tuple[Any, ...]
     options: Options
-    x64: bool
+    x64: int
     shared: Matcher
     program: SpecialisedProgram
 
@@ -141,7 +141,7 @@ class Specialisations:
         self, way: Way, bound: BoundArguments, examples: Examples, options: Options
     ) -> tuple[SpecialisedProgram, list[Any]] | None:
         """The program for a call that looks like one before it, and the call's shared leaves; made without a key."""
-        form, held, x64 = bound.key, examples.looks, transfer.x64()
+        form, held, x64 = bound.key, examples.looks, transfer.widths()
         for seen in self._seen:
             same = seen.options is options and seen.x64 == x64 and seen.way == way
             if same and seen.form == form and seen.examples == held:
@@ -165,7 +165,7 @@ class Specialisations:
         if len(known) < len(shared) or found.deciding or len((matcher := Matcher(known)).numbers) != leaves:
             return  # more than numbers, a container that stands twice, or integers that decide structure
         self._seen = (
-            _Seen(way, bound.key, examples.looks, options, transfer.x64(), matcher, found),
+            _Seen(way, bound.key, examples.looks, options, transfer.widths(), matcher, found),
             *self._seen[: RECENT - 1],
         )
 
@@ -339,7 +339,7 @@ class Specialisations:
             planned
             for p in programs
             if p.key.schema == group.schema
-            and p.key.x64 == transfer.x64()
+            and p.key.x64 == transfer.widths()
             and sum(not c.array for c in p.components) == group.width
             and not any(p.components[k].array for k in p.on_host)
             and p.is_current()

@@ -27,6 +27,7 @@ from autobatch.data.columns import Columns, columns_of, host_dtype
 from autobatch.data.schema import Schema
 from autobatch.errors import PlanError
 from autobatch.ir.core import Type
+from autobatch.ir.jax_compat import integers_alone
 from autobatch.ir.leaf import Site
 from autobatch.planning.plan import SPREAD
 
@@ -41,6 +42,11 @@ _SMALLEST = 8
 def x64() -> bool:
     """Does JAX use 64 bits for Python numbers?"""
     return bool(jax.config.read("jax_enable_x64"))
+
+
+def widths() -> int:
+    """How many bits Python numbers have: 0, all 32; 1, all 64; 2, integers 64 and floats 32."""
+    return x64() + integers_alone()
 
 
 def spaces_of(schema: Schema) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from autobatch.call.batches.batch import Batch, pack
 from autobatch.call.batches.data import Examples, raw
 from autobatch.call.batches.groups import Group, with_rows
 from autobatch.call.native import in_same_places
-from autobatch.call.prepared import NeedsWideNumbers, OtherBackend, OutOfRoom, Prepared
+from autobatch.call.prepared import NeedsWideIntegers, OtherBackend, OutOfRoom, Prepared
 from autobatch.call.ready import NOTHING
 from autobatch.data.schema import Schema, without_numpy
 from autobatch.data.together import together
@@ -195,7 +195,7 @@ class _Remembered:
     as every call says anew which these are; `reads`: the columns that are its operands, where nothing else is."""
 
     options: Options
-    x64: bool
+    x64: int
     matcher: Matcher
     prepared: Prepared
     run: Callable[[Prepared], Any]
@@ -210,9 +210,9 @@ class _Remembered:
     def result(self, args: tuple[Any, ...]) -> Any:
         """The result for other arguments; MISS where they do not look like its own."""
         try:
-            found = None if self.x64 != transfer.x64() else self.with_args(args)
+            found = None if self.x64 != transfer.widths() else self.with_args(args)
             return MISS if found is None else self.run(found)
-        except (Error, OutOfRoom, OtherBackend, NeedsWideNumbers):
+        except (Error, OutOfRoom, OtherBackend, NeedsWideIntegers):
             return MISS
 
     def with_args(self, args: tuple[Any, ...]) -> Prepared | None:
@@ -339,7 +339,7 @@ class Staged:
             numbers = jax_compat.leaves_of(args)
             if len(numbers) <= self.place or not self.types.issuperset(map(type, numbers)):
                 return MISS
-            if self.x64 != transfer.x64():
+            if self.x64 != transfer.widths():
                 return MISS
             if numbers[self.place].shape != self.shape or not self.program.is_current() or not self.in_order(args):
                 return MISS
@@ -506,5 +506,5 @@ def _remembered(
     like = examples.schema if without_numpy(examples.schema) == examples.schema else None
     reads = None if made.operands is None or not lists else native.columns_read(program, examples.schema)
     slots = (*examples.arrays,)
-    key = options, transfer.x64()
+    key = options, transfer.widths()
     return _Remembered(*key, matcher, kept, run, of_shared, of_arrays, tables, lists, slots, like, reads)

@@ -55,7 +55,7 @@ class Key:
     backend: str
     on_error: str
     options: Any
-    x64: bool
+    x64: int
 
     def __hash__(self) -> int:
         return hash((self.arguments, self.shared, self.backend, self.x64))

@@ -15,7 +15,7 @@ Values, by their type:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple, Protocol, assert_never
 
@@ -438,11 +438,11 @@ def _on_device(op: Op, results: tuple[Array, ...]) -> Callable[..., Sequence[Any
         hash(op)
     except TypeError:  # params that cannot be hashed, such as NumPy arrays
         return _compile(op, results)
-    return _compile_once(op, results, bool(jax.config.read("jax_enable_x64")))
+    return _compile_once(op, results, jax_compat.settings())
 
 
 @cache
-def _compile_once(op: Op, results: tuple[Array, ...], x64: bool) -> Callable[..., Sequence[Any]]:
+def _compile_once(op: Op, results: tuple[Array, ...], settings: Hashable) -> Callable[..., Sequence[Any]]:
     return _compile(op, results)
 
 

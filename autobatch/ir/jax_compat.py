@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from enum import Enum
 from functools import cache, lru_cache
 from typing import Any, TypeVar, cast
@@ -83,7 +84,7 @@ def primitive(name: str) -> Any:
 def type_of(aval: Any) -> Array:
     """The type of a JAX value, abstract or concrete, of a NumPy value or of a Python scalar."""
     aval = aval if hasattr(aval, "dtype") and hasattr(aval, "shape") else jax.typeof(aval)
-    return _array(aval.dtype, tuple(aval.shape), bool(getattr(aval, "weak_type", False)))
+    return _array(narrow_float(aval.dtype), tuple(aval.shape), bool(getattr(aval, "weak_type", False)))
 
 
 def row_type(array: Any) -> Array:
@@ -115,7 +116,41 @@ def key_implementation(name: str) -> str:
 def device_dtype(type: Array) -> Any:
     """The dtype of the values of a type. A weak type is a Python number: it has JAX's default width, which x64 doubles,
     though the IR always writes the narrow name."""
-    return jax.dtypes.canonicalize_dtype(_DOUBLE_WIDTH[type.dtype]) if _is_python(type) else dtype_of(type.dtype)
+    if not _is_python(type):
+        return dtype_of(type.dtype)
+    return narrow_float(jax.dtypes.canonicalize_dtype(_DOUBLE_WIDTH[type.dtype]))
+
+
+_integers_alone = ContextVar("integers alone", default=False)
+
+
+@contextmanager
+def wide_integers() -> Iterator[None]:
+    """Inside, integers of Python have 64 bits, as under `jax_enable_x64`, and floats 32, as without."""
+    token = _integers_alone.set(True)
+    try:
+        with jax.enable_x64(True):
+            yield
+    finally:
+        _integers_alone.reset(token)
+
+
+def integers_alone() -> bool:
+    """Do integers of Python alone have 64 bits?"""
+    return _integers_alone.get()
+
+
+def narrow_float(dtype: Any) -> Any:
+    """A dtype as numbers have it here: floats of 32 bits inside of `wide_integers`."""
+    return dtype_of(_NARROW_FLOATS.get(str(dtype), str(dtype))) if _integers_alone.get() else dtype
+
+
+def narrowed(xs: Sequence[Any]) -> Sequence[Any]:
+    """Values whose floats have the bits that they have here."""
+    return [x.astype(narrow_float(x.dtype)) for x in xs] if integers_alone() else xs
+
+
+_NARROW_FLOATS = {"float64": "float32", "complex128": "complex64"}
 
 
 class _Namespace(threading.local):
@@ -192,7 +227,8 @@ def aval_of(type: Array, rows: int | None = None) -> jax.ShapeDtypeStruct:
 
 def literal(value: Any, type: Array) -> Any:
     """The concrete value of a scalar literal: what a primitive must be bound with."""
-    if type.weak and isinstance(value, (bool, int, float, complex)):
+    as_it_is = (bool, int) if integers_alone() else (bool, int, float, complex)
+    if type.weak and isinstance(value, as_it_is):
         return value
     return np.asarray(value, device_dtype(type))
 
@@ -244,10 +280,11 @@ def leaves_of(tree: Any) -> list[Any]:
     return found
 
 
-def settings() -> tuple[bool, str, str]:
+def settings() -> tuple[int, str, str]:
     """The settings of JAX that say what a trace of the same types comes to."""
     config: Any = jax.config
-    return (config.jax_enable_x64, config.jax_numpy_dtype_promotion, config.jax_numpy_rank_promotion)
+    x64 = config.jax_enable_x64 + integers_alone()
+    return (x64, config.jax_numpy_dtype_promotion, config.jax_numpy_rank_promotion)
 
 
 class _State(threading.local):

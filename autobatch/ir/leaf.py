@@ -6,7 +6,7 @@ JAX primitives are bound; our own numeric operations are rows of `NUMERIC`, writ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, assert_never
@@ -558,12 +558,12 @@ def evaluate(op: Op, results: Sequence[Array], *xs: Any) -> Sequence[Any]:
     if op.name == "blocks":
         return _finished(op, run_blocks(op, evaluate, xs))  # one example: a back end runs the rows of a batch together
     if op.is_jax:
-        return jax_compat.bind(op, results, *xs)
+        return jax_compat.narrowed(jax_compat.bind(op, results, *xs))
     if op.name == "masked":
         return masked(op["region"], xs)
     if op.name == "gradient_of":
         return gradient_of(op, xs)
-    return [NUMERIC[op.name](op, *xs)]
+    return jax_compat.narrowed([NUMERIC[op.name](op, *xs)])
 
 
 def _finished(op: Op, made: Sequence[Any]) -> list[Any]:
@@ -649,13 +649,13 @@ def result_type(op: Op, operands: Sequence[Array], literals: Sequence[Any]) -> A
     is, or None where it is a value. Of Python numbers alone it is a Python number, and so is what `int()` gives."""
     held = tuple((type(c), c) for c in literals)  # 1, 1.0 and True are equal, and not the same
     try:
-        return _result_type(op, tuple(operands), held, jax.config.read("jax_enable_x64"))
+        return _result_type(op, tuple(operands), held, jax_compat.settings())
     except TypeError:  # of an operand that the operation does not take: JAX's words, or params that cannot be hashed
         return _evaluated_type(op, operands, held)
 
 
 @lru_cache(maxsize=4096)
-def _result_type(op: Op, operands: tuple[Array, ...], held: tuple[tuple[type, Any], ...], x64: bool) -> Array:
+def _result_type(op: Op, operands: tuple[Array, ...], held: tuple[tuple[type, Any], ...], settings: Hashable) -> Array:
     return _evaluated_type(op, operands, held)
 
 

@@ -13,7 +13,7 @@ their type; operands and results of operations, regions and calls agree; nothing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, NoReturn, assert_never
@@ -397,7 +397,7 @@ def _abstract(op: Op, types: tuple[Array, ...], held: tuple[Scalar, ...], result
         types,
         tuple((type(h), h) for h in held),
         tuple(r.type for r in results),
-        jax.config.read("jax_enable_x64"),
+        jax_compat.settings(),
     )
     try:
         hash(key)
@@ -407,7 +407,7 @@ def _abstract(op: Op, types: tuple[Array, ...], held: tuple[Scalar, ...], result
 
 
 @cache
-def _evaluate_once(op: Op, types: Any, held: Any, results: Any, x64: bool) -> tuple[Type, ...]:
+def _evaluate_once(op: Op, types: Any, held: Any, results: Any, settings: Hashable) -> tuple[Type, ...]:
     return _evaluate(op, types, held, results)
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import hypothesis.strategies as st
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 
 import autobatch as ab
+from autobatch.testing import assert_same
 from autobatch.testing.programs import load
 
 WIDER = ("auto", "llvm")
@@ -301,6 +304,34 @@ def test_derivatives_and_changes_with_64_bits():
         given = [[1, 2], [3]]
         ab.batched(change, backend=backend)(given)
         assert given == [[10**10, 2 * 10**10], [3 * 10**10]]
+
+
+def test_floats_keep_their_bits():
+    """Results are the same, whatever an earlier call has needed; also with arrays, and by lists."""
+
+    def f(w, n, x, ys):
+        h, t = jnp.zeros(2) + x, 0.1
+        while x > 0.1:
+            n = n * 31 % 1000003
+            h = jnp.tanh(w @ h) + (n % 7) * 0.1
+            t = t * 1.7 + math.sin(x * n) / 3 + ys[n % len(ys)] ** 0.5
+            x *= 0.71
+        return h, t, n, [t / (k + 1) for k in range(n % 3)]
+
+    def first(w, n, x, ys):
+        return f(w, n, x, ys)[1]
+
+    w, xs, ys = np.array([[0.5, -0.3], [0.2, 0.9]], np.float32), [3.3, 0.5, 1.7], [[0.3, 0.2], [1.1], [2.2, 0.7, 0.9]]
+    for backend in WIDER:
+        run = ab.batched(f, in_axes=(None, 0, 0, 0), backend=backend)
+        before = run(w, [3, 5, 7], xs, ys)
+        run(w, [2**30] * 3, xs, ys)
+        assert "integers need 64 bits" in str(run.explain(w, [3, 5, 7], xs, ys)) or backend == "llvm"
+        assert_same(run(w, [3, 5, 7], xs, ys), before)
+        of_first = ab.batched(first, in_axes=(None, 0, 0, 0), backend=backend)
+        slopes = ab.grad(of_first, (0, 3))(w, [3, 5, 7], xs, ys)
+        of_first(w, [2**30] * 3, xs, ys)
+        assert_same(ab.grad(of_first, (0, 3))(w, [3, 5, 7], xs, ys), slopes)
 
 
 @pytest.mark.parametrize("wrap", [jax.jit, lambda g: lambda xs: jax.vmap(g)(xs[None])[0]])

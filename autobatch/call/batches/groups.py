@@ -158,7 +158,7 @@ class Group:
         """Groups whose first component this is, by all their components (`groups.py`)."""
         self.epochs: dict[Any, Any] = {}
         """The capacities of the epochs of these examples, by batch size and schema (`batch.py`)."""
-        self._read: dict[tuple[str, bool], np.ndarray[Any, Any]] = {}
+        self._read: dict[tuple[str, int], np.ndarray[Any, Any]] = {}
         self.shared: dict[bool, Any] = {}
         """The columns as shared inputs, by whether these have 64 bits, where all examples share the objects."""
         self.traced: Bounded[Any, Any] = Bounded(4)
@@ -197,7 +197,7 @@ class Group:
 
     def column(self, name: str) -> np.ndarray[Any, Any]:
         """A column in the dtype that a device has for it; kept. BatchError where an int is too large."""
-        key = name, transfer.x64()
+        key = name, transfer.widths()
         if (found := self._read.get(key)) is not None:
             return found
         with self._lock:
@@ -336,7 +336,7 @@ class Group:
         """This group as a pytree: computed again only when a function that it is planned for has a new program."""
         with self._lock:
             programs = tuple(s for p in self.planners for s in p.specialisations_for(self))
-            made_for = (tuple(self.planners.items()), tuple(s.fingerprint for s in programs), transfer.x64())
+            made_for = (tuple(self.planners.items()), tuple(s.fingerprint for s in programs), transfer.widths())
             if self._flat is None or self._flat[0] != made_for:
                 self._flat = (made_for, *flatten(self, programs))
             _, leaves, form = self._flat

@@ -227,7 +227,7 @@ class Traced:
 
     def structure(self, key: Any, asked: TraceRequest) -> TracedStructure:
         settings = asked.function.settings
-        whole = key, transfer.x64(), id(settings)
+        whole = key, transfer.widths(), id(settings)
         return self._structures.get_or_make(whole, lambda: TracedStructure(self.name, settings, asked.over))
 
     def over(self, key: Any, make: Callable[[], _KnownProgram]) -> Over:
@@ -266,7 +266,7 @@ class _TracedCall:
         self.free = self.outline.free()
         structure = traced.structure(self.outline.key, asked)
         self.tracing = Tracing(self.outline, structure, asked.refused, asked.masks, most_steps(asked.chosen.max_rows))
-        self.key = self.outline.key, transfer.x64(), id(function.settings)
+        self.key = self.outline.key, transfer.widths(), id(function.settings)
         self.asked: TraceRequest | None = asked
 
     def lasting(self) -> _TracedCall:

@@ -493,7 +493,7 @@ def _cached(
         s.refuse("a lazy sequence cannot be handed to this function", "make a list of it first: list(...)")
     positions = {x: k for k, x in enumerate(used)}
     places = tuple((x.type, positions[x]) if x in positions else x for x in operands)
-    key = (id(fun), layouts, places, jax.config.read("jax_enable_x64"))
+    key = (id(fun), layouts, places, jax_compat.settings())
     if key not in memory.traces:
         memory.alive.append((fun, args, kwargs))
         memory.traces[key] = _Traced(*_run(s, fun, args, kwargs, used, {}))

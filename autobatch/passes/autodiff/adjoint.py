@@ -12,7 +12,7 @@ each task runs on the rows, in the order and by the windows of the primal's, lev
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, reduce
 from itertools import count
@@ -88,12 +88,12 @@ from autobatch.source import NOWHERE, Span
 def without_failed(type: Array, cotangents: tuple[Array, ...], other: float) -> Any:
     """As a closed jaxpr, for one row: `x` of this type and its cotangents -> `x`, or `other` where it is not finite and
     they are zero."""
-    return _traced(type, cotangents, other, bool(jax.config.read("jax_enable_x64")))
+    return _traced(type, cotangents, other, jax_compat.settings())
 
 
 def as_checked(type: Array, given: Array, cotangents: tuple[Array, ...], other: float) -> Any:
     """The same for `x`, `y` and cotangents: `x`, or `other` where `y` is not finite and they are zero."""
-    return _by_another(type, given, cotangents, other, bool(jax.config.read("jax_enable_x64")))
+    return _by_another(type, given, cotangents, other, jax_compat.settings())
 
 
 def in_part(run: Callable[[Sequence[Any]], Sequence[Any]], xs: Sequence[Any], rows: Sequence[bool]) -> list[Any]:
@@ -152,7 +152,7 @@ def _is_zero(ct: Any) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _traced(type: Array, cotangents: tuple[Array, ...], other: float, x64: bool) -> Any:
+def _traced(type: Array, cotangents: tuple[Array, ...], other: float, settings: Hashable) -> Any:
     def keep(x: Any, *cts: Any) -> Any:
         return jnp.where(jnp.isfinite(x) | _any_moves(x, cts, True), x, jnp.asarray(other, x.dtype))
 
@@ -160,7 +160,7 @@ def _traced(type: Array, cotangents: tuple[Array, ...], other: float, x64: bool)
 
 
 @lru_cache(maxsize=1024)
-def _by_another(type: Array, given: Array, cotangents: tuple[Array, ...], other: float, x64: bool) -> Any:
+def _by_another(type: Array, given: Array, cotangents: tuple[Array, ...], other: float, settings: Hashable) -> Any:
     def keep(x: Any, y: Any, *cts: Any) -> Any:
         finite = _for_each(x, jnp.min, jnp.where(jnp.isfinite(y), jnp.float32(1), jnp.float32(0))) != 0
         return jnp.where(finite | _any_moves(x, cts, False), x, jnp.asarray(other, x.dtype))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
@@ -107,7 +107,7 @@ def row_rule(rule: DerivativeRule, span: Span) -> Any:
 
     A loop that computed numbers end has none, unless what holds it has a rule of its own (`jax.custom_vjp`)."""
     try:
-        return _row_rule(rule, bool(jax.config.read("jax_enable_x64")))
+        return _row_rule(rule, jax_compat.settings())
     except ValueError as error:
         if not jax_compat.holds_loop(rule.op):
             raise
@@ -123,8 +123,8 @@ def row_rule(rule: DerivativeRule, span: Span) -> Any:
 
 
 @lru_cache(maxsize=4096)
-def _row_rule(rule: DerivativeRule, x64: bool) -> Any:
-    """`x64`: the width of Python's numbers, which types do not tell."""
+def _row_rule(rule: DerivativeRule, settings: Hashable) -> Any:
+    """`settings`: the width of Python's numbers among them, which types do not tell."""
     return _trace(rule)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import lru_cache
 from itertools import count
 from typing import Any, NamedTuple
@@ -106,7 +106,7 @@ class Equations(NamedTuple):
 def expanded(op: Op, operands: Sequence[Array], results: Sequence[Array]) -> Equations:
     """What an operation consists of. RefusedError where it is one that consists of nothing else."""
     try:
-        return _expanded(op, tuple(operands), tuple(results), bool(jax.config.read("jax_enable_x64")))
+        return _expanded(op, tuple(operands), tuple(results), jax_compat.settings())
     except TypeError as error:
         if "unhashable" not in str(error):
             raise
@@ -114,8 +114,8 @@ def expanded(op: Op, operands: Sequence[Array], results: Sequence[Array]) -> Equ
 
 
 @lru_cache(maxsize=4096)
-def _expanded(op: Op, operands: tuple[Array, ...], results: tuple[Array, ...], x64: bool) -> Equations:
-    """`x64`: the width of Python's numbers, which types do not tell."""
+def _expanded(op: Op, operands: tuple[Array, ...], results: tuple[Array, ...], settings: Hashable) -> Equations:
+    """`settings`: the width of Python's numbers among them, which types do not tell."""
     return _expand(op, operands, results)
 
 
@@ -554,14 +554,14 @@ Environment = dict[Value, Tensor]
 
 def shape_of(type: Type) -> tuple[str, tuple[int, ...]]:
     """Dtype and shape of a type, as the device has it."""
-    return _shape_of(type, _CONFIG.jax_enable_x64)
+    return _shape_of(type, _CONFIG.jax_enable_x64 + jax_compat.integers_alone())
 
 
 _CONFIG: Any = jax.config
 
 
 @lru_cache(maxsize=4096)
-def _shape_of(type: Type, x64: bool) -> tuple[str, tuple[int, ...]]:
+def _shape_of(type: Type, settings: Hashable) -> tuple[str, tuple[int, ...]]:
     if not isinstance(type, Array):
         raise RefusedError(f"a value of type {type}")
     dtype = type.dtype

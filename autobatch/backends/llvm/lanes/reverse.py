@@ -11,13 +11,11 @@ no part in its cotangents either: each that leaves a branch or a turn is zero ou
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, Protocol
-
-import jax
 
 from autobatch.backends.llvm.lanes.blocks import BlockMachine, Derivatives, laid_out, run_program, stack_of
 from autobatch.backends.llvm.lanes.by_number import BY_NUMBER as OPERATIONS
@@ -891,7 +889,7 @@ def _is_quotient(i: Apply) -> bool:
 def _equations(rule: DerivativeRule) -> Equations:
     """The rule of an operation as equations: of its operands that are no numbers, and of cotangents."""
     try:
-        return _known(rule, bool(jax.config.read("jax_enable_x64")))
+        return _known(rule, jax_compat.settings())
     except UnsupportedError as error:  # XLA's way says where
         raise RefusedError(str(error)) from error
     except TypeError as error:
@@ -901,8 +899,8 @@ def _equations(rule: DerivativeRule) -> Equations:
 
 
 @lru_cache(maxsize=4096)
-def _known(rule: DerivativeRule, x64: bool) -> Equations:
-    """`x64`: the width of Python's numbers, which types do not tell."""
+def _known(rule: DerivativeRule, settings: Hashable) -> Equations:
+    """`settings`: the width of Python's numbers among them, which types do not tell."""
     return _traced(rule)
 
 
