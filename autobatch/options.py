@@ -205,13 +205,14 @@ class Options:
     same as a kernel for GPUs of NVIDIA, a thread for each example; arrays of the GPU are read where they lie, others
     are copied there and results back), or `auto`.
 
-    `auto` takes `llvm` or `xla`, whichever is estimated to take less time for a call of so many examples: of arrays in
-    the memory of the host, of lists and objects as they come, and of those that are packed and keep their plans; for
-    values and for derivatives. `f.explain` shows both estimates. Where an integer of Python needs more than 32 bits,
-    `llvm` and `auto` run the call again by machine code whose integers have 64, as those that follow; integers of the
-    result have 64 where they need them. By `xla` and `cuda`, and under transformations of JAX, such an example fails.
-    `auto` takes `cuda` where an argument is an array on a GPU of another library than JAX, and, where JAX computes on a
-    GPU, where that is estimated to take less time than `xla`. It takes `xla` else: under transformations of JAX, for
+    `auto` takes `llvm` or `xla`, whichever is estimated to take less time for a call of so many examples: of arrays
+    in the memory of the host, of lists and objects as they come, and of those that are packed and keep their plans;
+    for values and for derivatives. `f.explain` shows both estimates. Where an integer of Python needs more than 32
+    bits, `llvm` and `auto` run the call again by machine code whose integers have 64, as those that follow;
+    integers of the result have 64 where they need them, in arrays of NumPy, as JAX has none without
+    `jax_enable_x64`. By `xla` and `cuda`, and under transformations of JAX, such an example fails. `auto` takes
+    `cuda` where an argument is an array on a GPU of another library than JAX, and, where JAX computes on a GPU,
+    where that is estimated to take less time than `xla`. It takes `xla` else: under transformations of JAX, for
     `f.lower` and on other devices. Arrays of JAX come back from all of them.
     The argument `backend` of `batched` is the same option."""
 

@@ -34,7 +34,7 @@ from autobatch.data import columns
 from autobatch.data.schema import WORDS, ColumnInput, Schema
 from autobatch.errors import BatchError, DeviceError, UnsupportedError
 from autobatch.ir.core import INT, Array, List, Ref
-from autobatch.ir.jax_compat import as_jax, to_device
+from autobatch.ir.jax_compat import as_jax, integers_alone, to_device
 from autobatch.options import Options
 
 # ---- containers
@@ -348,7 +348,8 @@ def backend_for(examples: Examples, shared: Sequence[Any], runs: bool, derives: 
 def as_given(result: Any, given: Sequence[Any], of_jax: bool = False) -> Any:
     """The result with arrays of the kind that the operands are of; or of JAX's in any case."""
     if isinstance(result, np.ndarray) and not isinstance(result, ARRAYS[1:]):
-        return as_jax(result) if of_jax or any(isinstance(x, jax.Array) for x in given) else result
+        to_jax = (of_jax or any(isinstance(x, jax.Array) for x in given)) and not _is_wide(result)
+        return as_jax(result) if to_jax else result
     if type(result) is list and all(type(x) is np.ndarray for x in result):
         return as_arrays(result, given, of_jax)
     all_of_them = list(leaves(result, ARRAYS))
@@ -356,14 +357,23 @@ def as_given(result: Any, given: Sequence[Any], of_jax: bool = False) -> Any:
     if not of_jax and not any(isinstance(x, jax.Array) for x in given):
         made = [_numpy(x) for x in found]
     else:
-        made = [_of_jax(x) for x in found] if any(isinstance(x, DeviceArray) for x in found) else as_jax(found)
+        narrow = [x for x in found if not _is_wide(x)]
+        of_device = any(isinstance(x, DeviceArray) for x in narrow)
+        rest = iter([_of_jax(x) for x in narrow] if of_device else as_jax(narrow))
+        made = [x if _is_wide(x) else next(rest) for x in found]
     of = {id(x): y for x, y in zip(found, made, strict=True)}
     return with_leaves(result, (of[id(x)] for x in all_of_them), ARRAYS)
 
 
 def as_arrays(xs: Sequence[Any], given: Sequence[Any], of_jax: bool) -> Sequence[Any]:
     """As `as_given`, of arrays of NumPy."""
-    return [to_device(x) for x in xs] if of_jax or any(isinstance(x, jax.Array) for x in given) else xs
+    to_jax = of_jax or any(isinstance(x, jax.Array) for x in given)
+    return [x if _is_wide(x) else to_device(x) for x in xs] if to_jax else xs
+
+
+def _is_wide(x: Any) -> bool:
+    """Has it integers for which JAX has no bits? Its next operation would drop those above 32, and say nothing."""
+    return isinstance(x, np.ndarray) and x.dtype == np.int64 and integers_alone()
 
 
 def _of_jax(x: Any) -> Any:

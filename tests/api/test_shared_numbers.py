@@ -110,12 +110,14 @@ def test_a_division_that_does_not_run_does_not_fail():
 
 
 def test_integers_that_the_program_cannot_hold_are_exact():
-    """They stay Python's: folded where that is possible, a failure where the device would have to hold them."""
+    """They stay Python's: folded where that is possible, of 64 bits in machine code, a failure where XLA would have to
+    hold them."""
     f = ab.batched(lambda seed, k: k + seed % 1000, in_axes=(None, 0))
     for seed in (2**40 + 17, 2**100 + 1, 12345):
         agrees(f, seed, [1, 2])
     with pytest.raises((ab.ExampleError, ab.UnsupportedError), match="int32|overflow"):
-        ab.batched(lambda n, k: k + n, in_axes=(None, 0))(2**40, [1, 2])
+        ab.batched(lambda n, k: k + n, in_axes=(None, 0), backend="xla")(2**40, [1, 2])
+    assert ab.batched(lambda n, k: k + n, in_axes=(None, 0))(2**40, [1, 2]).tolist() == [2**40 + 1, 2**40 + 2]
 
 
 def test_mixed_with_floats_and_arrays():

@@ -282,6 +282,15 @@ def test_random_numbers_and_hashes():
             assert ab.unbatch(run(ns)) == [random_numbers(n) for n in ns]
 
 
+def test_results_of_64_bits_are_arrays_of_numpy():
+    """JAX would drop the bits above 32 in its next operation."""
+    run = ab.batched(lambda n: (n * n, [n * n] * 2, n * 0.5, n))
+    square, squares, half, same = run([2**20, 5])
+    assert type(square) is np.ndarray and square.tolist() == [2**40, 25]
+    assert ab.unbatch(squares) == [[2**40] * 2, [25] * 2]
+    assert half.dtype == np.float32 and same.dtype == np.int32 and isinstance(half, jax.Array)
+
+
 def test_derivatives_and_changes_with_64_bits():
     def f(x, n):
         s, total = n, 0.0

@@ -9,6 +9,7 @@ This file is what that process runs, which imports llvmlite and nothing of autob
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -52,8 +53,7 @@ def parsed_of(llvm: Any, text: str) -> Any:
 
 def main(description: str) -> None:
     """Compile the text of a file into another one."""
-    import llvmlite.binding as llvm
-
+    llvm = importlib.import_module("llvmlite.binding")
     os.nice(10)  # who waits for results comes first
     told = json.loads(description)
     llvm.initialize_native_target()

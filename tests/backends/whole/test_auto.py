@@ -244,14 +244,13 @@ def test_what_was_declined_is_not_compiled_twice():
 
 
 class TestIntegers:
-    """Those of Python need more bits than machine code has: it sees that, and XLA runs the call."""
+    """Those of Python need more bits than machine code has: it sees that, and runs the call again with 64."""
 
     def test_of_floats(self):
         f = ab.batched(lambda x: int(x * 1e6) * int(x * 1e6))
         assert taken(f, np.float32([1e-3]))["taken"] == "llvm"
         assert f(np.float32([1e-3])).tolist() == [1000000]
-        with pytest.raises(ab.ExampleError, match="OverflowError"):
-            f(np.float32([1.0]))
+        assert f(np.float32([1.0])).tolist() == [1000000**2]
 
     def test_that_no_turn_hands_on(self):
         def counted(x):
@@ -508,8 +507,7 @@ class TestStructure:
         f = ab.batched(added, in_axes=(None, 0))
         assert taken(f, 1.0, [[1], [2, 3]])["taken"] == "llvm"
         assert list(f(1.0, [[1], [2, 3]])) == [added(1.0, [1]), added(1.0, [2, 3])]
-        with pytest.raises(ab.ExampleError, match="OverflowError"):
-            f(1.0, [[2**30]])
+        assert list(f(1.0, [[2**30]])) == [added(1.0, [2**30])]
 
 
 def test_no_machine_code_on_this_processor(monkeypatch):

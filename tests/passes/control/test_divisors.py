@@ -47,6 +47,8 @@ X, N = np.float32([0.0, 1.0, 2.0, -1.0, -1.0]), [7, 7, -7, LEAST, LEAST + 1]
 )
 def test_examples_fail_as_python_does(backend, function, wanted):
     found, failures = ab.batched(function, backend=backend, on_error="mask")(X, N)
+    if backend == "llvm":  # 2**31 has 64 bits there
+        wanted = {k: kind for k, kind in wanted.items() if kind != "OverflowError"}
     assert {f.index: f.kind for f in failures} == wanted
     assert all(f.span.file == __file__ and f.span.line for f in failures)
     for k, (row, failed) in enumerate(zip(ab.unbatch(found), failures.failed, strict=True)):
