@@ -34,7 +34,7 @@ from autobatch.call.exporting import PLATFORMS, Calling
 from autobatch.call.grouped import GroupedBatch, whole_arrays
 from autobatch.call.inspection import Lowered, LoweredGroups, Parts, lowered
 from autobatch.call.linear import Collected, LinearCall, Tree
-from autobatch.call.prepared import WIDER, Prepared, widen, with_wide_integers
+from autobatch.call.prepared import WIDER, Prepared, widen
 from autobatch.call.ready import NOTHING
 from autobatch.call.results import Changed, arguments_noted, note_arguments
 from autobatch.call.shapes import ByShape, RaggedRefused
@@ -50,6 +50,7 @@ from autobatch.data.ragged import ShapesDiffer, ragged_names
 from autobatch.data.schema import Schema
 from autobatch.errors import BatchError, Error, PlanError, SourceError, UnsupportedError, entry, nearest, show
 from autobatch.frontend.lowering.state import ChangesObjects, DictsDiffer, SeenInMemory, UnseenInTraces
+from autobatch.ir.jax_compat import wide_integers
 from autobatch.options import BACKENDS, Options, current, enable_compilation_cache, options
 from autobatch.passes.control.refuse import WideConstantError
 from autobatch.tools.explain import Explanation, GroupedExplanation, backend_of, explain_parts, explain_refusal
@@ -117,8 +118,8 @@ class Batched(Generic[P, R]):
                 if simple and self._known.changes:
                     given = (*args, *self.given_objects(self.bound(args, kwargs)).objects)
                 again = self.warm[RUN].call
-                if self.room.wide and self.room.is_wide and self._asked in WIDER:
-                    again = with_wide_integers()(again)
+                if self.room.is_wide and self._asked in WIDER:
+                    again = wide_integers()(again)
                 found = again(given, self.options()) if simple else MISS
                 if found is MISS:
                     found = self._anew(args, kwargs, simple)
@@ -222,7 +223,7 @@ class Batched(Generic[P, R]):
         function that cannot be compiled is shown with the line that is refused. Where arrays differ in shape by
         example, each group is explained (`.groups`). Outside `jax.jit` only."""
         bound, wide = self.bound(args, kwargs), self.room.is_wide and self._asked in WIDER
-        with with_wide_integers() if wide else nullcontext():
+        with wide_integers() if wide else nullcontext():
             asked, taken = self._asked, self._backend(self.options())[1]
             try:
                 parts = self._prepare_apart(bound, runs=True)

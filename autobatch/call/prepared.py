@@ -32,7 +32,7 @@ from autobatch.compiler.computed import ArrayResult, Result
 from autobatch.compiler.reporting import failures_of
 from autobatch.errors import Error, ExampleError, Failure, SourceError, warn_of_xla
 from autobatch.ir.capacity import NO_ROOM, TOO_LARGE, TOO_LARGE_FOR_HOST, needs_bits, room_of
-from autobatch.ir.jax_compat import by_numpy, is_transformed, wide_integers
+from autobatch.ir.jax_compat import by_numpy, integers_alone, is_transformed, wide_integers
 from autobatch.ir.leaf import is_endless, is_too_deep
 from autobatch.ir.template import Output
 from autobatch.options import Options
@@ -93,42 +93,25 @@ def _of_width(failure: Failure) -> Failure:
     return replace(failure, message=TOO_LARGE_FOR_HOST[1]) if is_wide else failure
 
 
-_bits = ContextVar("bits", default=0)
-"""Of the integers of Python in the call that runs; 0 where that is not run again with more."""
-
-
-@contextmanager
-def with_wide_integers() -> Iterator[None]:
-    """Compute with integers of Python of 64 bits; those of results have 32 where they fit."""
-    token = _bits.set(64)
-    try:
-        with wide_integers():
-            yield
-    finally:
-        _bits.reset(token)
-
-
 WIDER = ("auto", "llvm")
 """What back ends calls ask for that may be run again with integers of 64 bits."""
+
+_widens = ContextVar("widens", default=False)
+"""Is the call that runs made again with more bits, where its integers need them?"""
 
 
 @contextmanager
 def _narrow_at_first(again: bool) -> Iterator[None]:
-    token = _bits.set(32 if again and not transfer.x64() and not is_transformed() else 0)
+    token = _widens.set(again and not transfer.x64() and not is_transformed())
     try:
         yield
     finally:
-        _bits.reset(token)
-
-
-def are_wide() -> bool:
-    """Are these integers of 64 bits for which nobody asked?"""
-    return _bits.get() == 64
+        _widens.reset(token)
 
 
 def widen(error: Error) -> None:
-    """NeedsWideIntegers, where the call is run again by that with more bits for its integers."""
-    if _bits.get() == 32:
+    """NeedsWideIntegers, where the call is made again with more bits for its integers."""
+    if _widens.get():
         raise NeedsWideIntegers(error)
 
 
@@ -166,7 +149,7 @@ class KnownCapacities:
 
     def in_options(self, options: Options) -> Options:
         """The options with at least so much room; the same object for the same options."""
-        known = "llvm" if are_wide() else self.backend
+        known = "llvm" if integers_alone() else self.backend
         if not self.capacity and known == "auto":
             return options
         capacity = max(options.list_capacity, self.capacity)
@@ -189,7 +172,7 @@ class KnownCapacities:
 
     @property
     def is_wide(self) -> bool:
-        """Does a call compute with numbers of 64 bits, where JAX does not trace it?"""
+        """Does a call compute with integers of 64 bits, where JAX does not trace it?"""
         return self.wide and not transfer.x64() and not is_transformed()
 
     def enough_for(self, call: Callable[[], T], backend: str = "xla") -> T:
@@ -199,7 +182,7 @@ class KnownCapacities:
         while True:
             is_wide = self.is_wide and backend in WIDER
             try:
-                with with_wide_integers() if is_wide else _narrow_at_first(self.may_widen and backend in WIDER):
+                with wide_integers() if is_wide else _narrow_at_first(self.may_widen and backend in WIDER):
                     return call()
             except SourceError:
                 if narrow is None:
@@ -305,7 +288,7 @@ class Prepared:
     def assemble_native(self, operands: Sequence[Any], arrays: Sequence[Any], wrong: bool) -> Any:
         """The result of the call, of the arrays that machine code has computed. `wrong`: an example has failed."""
         program, examples = self.program, self.examples
-        if are_wide():
+        if integers_alone():
             arrays = [narrow(x) for x in arrays]
         if not wrong and self.returns_arrays and all(type(x) is np.ndarray for x in arrays):
             found = native.as_arrays(arrays[: len(program.kinds)], operands, self.chosen is not None)
