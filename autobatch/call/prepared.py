@@ -184,11 +184,12 @@ class KnownCapacities:
             try:
                 with wide_integers() if is_wide else _narrow_at_first(self.may_widen and backend in WIDER):
                     return call()
-            except SourceError:
-                if narrow is None:
+            except (SourceError, TypeError, RuntimeError):
+                if not is_wide:
                     raise
                 self.wide, self.may_widen = False, False  # there is no machine code for it
-                raise narrow from None
+                if narrow is not None:
+                    raise narrow from None
             except OutOfRoom as full:
                 wanted = FACTOR * full.capacity
                 if wanted > LARGEST:

@@ -91,7 +91,7 @@ def row_type(array: Any) -> Array:
     """The type of a row of an array of JAX or NumPy. A weak number, which came of one of Python, is one of Python."""
     aval = jax.typeof(array)
     shape = tuple(aval.shape[1:])
-    return _array(aval.dtype, shape, bool(getattr(aval, "weak_type", False)) and not shape)
+    return _array(narrow_float(aval.dtype), shape, bool(getattr(aval, "weak_type", False)) and not shape)
 
 
 @lru_cache(maxsize=4096)
@@ -147,7 +147,16 @@ def narrow_float(dtype: Any) -> Any:
 
 def narrowed(xs: Sequence[Any]) -> Sequence[Any]:
     """Values whose floats have the bits that they have here."""
-    return [x.astype(narrow_float(x.dtype)) for x in xs] if integers_alone() else xs
+    return list(map(_narrowed, xs)) if integers_alone() else xs
+
+
+def _narrowed(x: Any) -> Any:
+    if isinstance(x, float | complex):
+        return np.asarray(x, narrow_float(np.asarray(x).dtype))
+    dtype: Any = getattr(x, "dtype", None)
+    if str(dtype) in _NARROW_FLOATS or (getattr(x, "weak_type", False) and jnp.issubdtype(dtype, jnp.inexact)):
+        return jax.lax.convert_element_type(x, narrow_float(dtype))  # two weak ones JAX would widen
+    return x
 
 
 _NARROW_FLOATS = {"float64": "float32", "complex128": "complex64"}

@@ -557,6 +557,7 @@ def evaluate(op: Op, results: Sequence[Array], *xs: Any) -> Sequence[Any]:
     """The results of a leaf operation on arrays or tracers. `results` are its result types."""
     if op.name == "blocks":
         return _finished(op, run_blocks(op, evaluate, xs))  # one example: a back end runs the rows of a batch together
+    xs = tuple(jax_compat.narrowed(xs))
     if op.is_jax:
         return jax_compat.narrowed(jax_compat.bind(op, results, *xs))
     if op.name == "masked":

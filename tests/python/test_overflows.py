@@ -282,6 +282,21 @@ def test_random_numbers_and_hashes():
             assert ab.unbatch(run(ns)) == [random_numbers(n) for n in ns]
 
 
+def test_programs_of_64_bits_are_apart_from_those_under_x64(tmp_path):
+    """Also where they are kept for later processes: floats have 32 bits in the first."""
+
+    def f(n, x):
+        return n * n % 1009 + x / 3.0
+
+    n, x = [2**20, 3], np.array([0.1, 0.2])
+    for _ in range(2):
+        run = ab.batched(f, backend="llvm", options=ab.options(compilation_cache=tmp_path))
+        assert run(n, x).dtype == np.float32
+        with jax.enable_x64(True):
+            found = run(n, x)
+        assert found.dtype == np.float64 and found.tolist() == [f(*pair) for pair in zip(n, x.tolist(), strict=True)]
+
+
 def test_results_of_64_bits_are_arrays_of_numpy():
     """JAX would drop the bits above 32 in its next operation."""
     run = ab.batched(lambda n: (n * n, [n * n] * 2, n * 0.5, n))
@@ -449,3 +464,29 @@ def test_a_wide_constant_in_a_counted_loop(backend):
     found, failures = ab.batched(last, backend=backend, on_error="mask", options=TRACED)([[0], [1]])
     assert {f.kind for f in failures.details} <= {"OverflowError"}
     assert len(failures.details) == 2 or found.tolist() == [last([0]), last([1])]
+
+
+@pytest.mark.parametrize("kind", ["list", "float64", "float32"])
+def test_programs_compute_the_same_with_64_bits(kind):
+    """Arithmetic of Python's floats, and arrays of all kinds."""
+
+    def f(x, ys):
+        table = np.zeros(len(ys) + 1)
+        for k in range(len(ys)):
+            table[k + 1] = table[k] * 0.5 + ys[k] * x
+        below, rest = divmod(x, 0.7)
+        rounded = round(x, 2), round(x), int(x * 1000), x // 0.3, -x % 0.3, x**0.5, 2.0**x, math.atan2(x, 0.3)
+        array = np.array([x, 2.0 * x, ys[0]])
+        return table, below, rest, rounded, array / 3, array.argmax(), max(ys) / 7, jnp.ones((2, 2)) @ array[:2]
+
+    xs: Any = [3.3, 0.5, 1.7]
+    ys: Any = [[0.3, 0.2], [1.1], [2.2, 0.7, 0.9]]
+    if kind != "list":
+        xs, ys = np.array(xs, kind), [np.array(y, kind) for y in ys]
+    run = ab.batched(f, backend="llvm")
+    before = run(xs, ys)
+    run.room.wide = True
+    after = run(xs, ys)
+    assert run.room.wide
+    assert_same(after, before)
+    assert [x.dtype for x in jax.tree.leaves(after)] == [x.dtype for x in jax.tree.leaves(before)]

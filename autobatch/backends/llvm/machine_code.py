@@ -475,7 +475,8 @@ def _load(
             return link(held, functions, outside)
         except LinkError as error:
             logger.warning("the kept object %s is not usable (%s): compiled again", path, error)
-    if replace is not None and text.count("\n") > HURRIED and not is_straight(text):
+    apart = bool(sys.executable) and not getattr(sys, "frozen", False)  # else there is no Python to run apart
+    if replace is not None and apart and text.count("\n") > HURRIED and not is_straight(text):
         made = _hurried(text)
 
         def optimised(content: bytes) -> None:
@@ -566,7 +567,8 @@ def _compile_behind(name: str, text: str, vectorize: bool, optimised: Callable[[
                 (here / "text.ll").write_text(whole, encoding="utf-8")
                 described = json.dumps({**told, "text": str(here / "text.ll"), "object": str(here / "object.o")})
                 read = "import sys; exec(compile(open(sys.argv[2]).read(), sys.argv[2], 'exec'))"
-                with subprocess.Popen([sys.executable, "-c", read, described, behind.__file__]) as process:
+                command, nowhere = [sys.executable, "-c", read, described, behind.__file__], subprocess.DEVNULL
+                with subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere) as process:
                     _processes.add(process)
                     failed = process.wait()
                     _processes.discard(process)
