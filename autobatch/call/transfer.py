@@ -45,8 +45,8 @@ def x64() -> bool:
 
 
 def widths() -> int:
-    """How many bits Python numbers have: 0, all 32; 1, all 64; 2, integers 64 and floats 32."""
-    return x64() + integers_alone()
+    """How many bits Python numbers have: False, all 32; True, all 64; 2, integers 64 and floats 32."""
+    return 2 if integers_alone() else x64()
 
 
 def spaces_of(schema: Schema) -> tuple[str, ...]:
