@@ -150,8 +150,8 @@ class Heap:
             (plain,) = (x for x in (self, other) if not x.is_record)
             if plain.may_be_record:
                 plain.become_record()
-            for one in (self, other):
-                if not plain.is_record:
+            else:
+                for one in (self, other):
                     one.give_up_record("one of them may be one whose keys are computed")
         other.joined = self
         self.no_record = self.no_record or other.no_record
