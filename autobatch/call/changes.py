@@ -30,6 +30,7 @@ from autobatch.frontend.lowering.state import ChangesObjects
 from autobatch.frontend.memory.heap import OBJECTS
 from autobatch.frontend.memory.rebinding import kinds_in
 from autobatch.ir.core import List, Ref
+from autobatch.ir.jax_compat import float_dtype
 from autobatch.ir.template import ChangedFields
 
 # ---- the objects that the entry is given
@@ -129,7 +130,7 @@ def _write_lists(function: str, changed: Mapping[str, Any], given: Mapping[str, 
     if len({id(old) for row in rows for old, _ in row}) < len(rows) * len(changed):
         raise _given_twice(function, "a list")
     rows = [row for k, row in enumerate(rows) if k not in failed]
-    dtype = jax.dtypes.canonicalize_dtype(np.float64)
+    dtype = float_dtype()
     for row in rows:
         numbers = [x for old, _ in row for x in _numbers_in(old)]
         known = dict(zip(np.asarray(numbers, dtype).tolist(), numbers, strict=True))
@@ -327,8 +328,10 @@ def _same(old: Any, new: Any) -> bool:
         return True
     if isinstance(old, (bool, str)) or isinstance(new, (bool, str)) or old is None or new is None:
         return type(old) is type(new) and bool(old == new)
+    if isinstance(old, int) and isinstance(new, int):
+        return old == new
     if isinstance(old, (int, float)) and isinstance(new, (int, float)):
-        return bool(jax.dtypes.canonicalize_dtype(np.float64).type(old) == new) or (old != old and new != new)
+        return bool(float_dtype().type(old) == new) or (old != old and new != new)
     if isinstance(old, (np.ndarray, np.generic, jax.Array)):
         return np.shape(old) == np.shape(new) and bool(np.array_equal(np.asarray(old, np.asarray(new).dtype), new))
     if isinstance(old, dict) and isinstance(new, dict):

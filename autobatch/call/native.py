@@ -34,7 +34,7 @@ from autobatch.data import columns
 from autobatch.data.schema import WORDS, ColumnInput, Schema
 from autobatch.errors import BatchError, DeviceError, UnsupportedError
 from autobatch.ir.core import INT, Array, List, Ref
-from autobatch.ir.jax_compat import as_jax, integers_alone, to_device
+from autobatch.ir.jax_compat import as_jax, integers_are_wide, to_device
 from autobatch.options import Options
 
 # ---- containers
@@ -373,7 +373,7 @@ def as_arrays(xs: Sequence[Any], given: Sequence[Any], of_jax: bool) -> Sequence
 
 def _is_wide(x: Any) -> bool:
     """Has it integers for which JAX has no bits? Its next operation would drop those above 32, and say nothing."""
-    return isinstance(x, np.ndarray) and x.dtype == np.int64 and integers_alone()
+    return isinstance(x, np.ndarray) and x.dtype == np.int64 and integers_are_wide()
 
 
 def _of_jax(x: Any) -> Any:

@@ -32,7 +32,7 @@ from autobatch.compiler.computed import ArrayResult, Result
 from autobatch.compiler.reporting import failures_of
 from autobatch.errors import Error, ExampleError, Failure, SourceError, warn_of_xla
 from autobatch.ir.capacity import NO_ROOM, TOO_LARGE, TOO_LARGE_FOR_HOST, needs_bits, room_of
-from autobatch.ir.jax_compat import by_numpy, integers_alone, is_transformed, wide_integers
+from autobatch.ir.jax_compat import by_numpy, integers_are_wide, is_transformed, wide_integers
 from autobatch.ir.leaf import is_endless, is_too_deep
 from autobatch.ir.template import Output
 from autobatch.options import Options
@@ -149,7 +149,7 @@ class KnownCapacities:
 
     def in_options(self, options: Options) -> Options:
         """The options with at least so much room; the same object for the same options."""
-        known = "llvm" if integers_alone() else self.backend
+        known = "llvm" if integers_are_wide() else self.backend
         if not self.capacity and known == "auto":
             return options
         capacity = max(options.list_capacity, self.capacity)
@@ -289,7 +289,7 @@ class Prepared:
     def assemble_native(self, operands: Sequence[Any], arrays: Sequence[Any], wrong: bool) -> Any:
         """The result of the call, of the arrays that machine code has computed. `wrong`: an example has failed."""
         program, examples = self.program, self.examples
-        if integers_alone():
+        if integers_are_wide():
             arrays = [narrow(x) for x in arrays]
         if not wrong and self.returns_arrays and all(type(x) is np.ndarray for x in arrays):
             found = native.as_arrays(arrays[: len(program.kinds)], operands, self.chosen is not None)

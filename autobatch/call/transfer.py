@@ -27,7 +27,7 @@ from autobatch.data.columns import Columns, columns_of, host_dtype
 from autobatch.data.schema import Schema
 from autobatch.errors import PlanError
 from autobatch.ir.core import Type
-from autobatch.ir.jax_compat import integers_alone
+from autobatch.ir.jax_compat import integers_are_wide
 from autobatch.ir.leaf import Site
 from autobatch.planning.plan import SPREAD
 
@@ -46,7 +46,7 @@ def x64() -> bool:
 
 def widths() -> int:
     """How many bits Python numbers have: False, all 32; True, all 64; 2, integers 64 and floats 32."""
-    return 2 if integers_alone() else x64()
+    return 2 if integers_are_wide() else x64()
 
 
 def spaces_of(schema: Schema) -> tuple[str, ...]:

@@ -236,7 +236,7 @@ def environment() -> Words:
         "jax_default_prng_impl",
         "jax_threefry_partitionable",
     )
-    return (*_versions(), *(str(getattr(config, f, None)) for f in flags), str(jax_compat.integers_alone()))
+    return (*_versions(), *(str(getattr(config, f, None)) for f in flags), str(jax_compat.integers_are_wide()))
 
 
 @functools.cache

@@ -171,7 +171,7 @@ def array_type(value: Any) -> Array:
     dtype = value.dtype
     if dtype.kind not in "biufcV" or (dtype.kind == "V" and dtype.names is not None) or dtype.itemsize == 0:
         raise TypeError(f"an array of dtype {dtype} has no numbers in it")
-    return Array(str(jax_compat.narrow_float(jax.dtypes.canonicalize_dtype(dtype))), tuple(value.shape))
+    return Array(str(jax_compat.canonical_dtype(dtype)), tuple(value.shape))
 
 
 def type_of_value(value: Any) -> Array | Tag:

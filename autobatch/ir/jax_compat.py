@@ -118,36 +118,56 @@ def device_dtype(type: Array) -> Any:
     though the IR always writes the narrow name."""
     if not _is_python(type):
         return dtype_of(type.dtype)
-    return narrow_float(jax.dtypes.canonicalize_dtype(_DOUBLE_WIDTH[type.dtype]))
+    return canonical_dtype(_DOUBLE_WIDTH[type.dtype])
 
 
-_integers_alone = ContextVar("integers alone", default=False)
+_integers_wide = ContextVar("integers are wide", default=False)
 
 
 @contextmanager
 def wide_integers() -> Iterator[None]:
     """Inside, integers of Python have 64 bits, as under `jax_enable_x64`, and floats 32, as without."""
-    token = _integers_alone.set(True)
+    token = _integers_wide.set(True)
     try:
         with jax.enable_x64(True):
             yield
     finally:
-        _integers_alone.reset(token)
+        _integers_wide.reset(token)
 
 
-def integers_alone() -> bool:
+def integers_are_wide() -> bool:
     """Do integers of Python alone have 64 bits?"""
-    return _integers_alone.get()
+    return _integers_wide.get()
 
 
 def narrow_float(dtype: Any) -> Any:
     """A dtype as numbers have it here: floats of 32 bits inside of `wide_integers`."""
-    return dtype_of(_NARROW_FLOATS.get(str(dtype), str(dtype))) if _integers_alone.get() else dtype
+    return dtype_of(_NARROW_FLOATS.get(str(dtype), str(dtype))) if _integers_wide.get() else dtype
+
+
+def canonical_dtype(dtype: Any) -> Any:
+    """The dtype that numbers of some dtype have here."""
+    return narrow_float(jax.dtypes.canonicalize_dtype(dtype))
+
+
+def float_dtype() -> Any:
+    """The dtype that floats of Python have here."""
+    return canonical_dtype(float)
 
 
 def narrowed(xs: Sequence[Any]) -> Sequence[Any]:
     """Values whose floats have the bits that they have here."""
-    return list(map(_narrowed, xs)) if integers_alone() else xs
+    return list(map(_narrowed, xs)) if integers_are_wide() else xs
+
+
+def narrowed_numbers(xs: Sequence[Any]) -> Sequence[Any]:
+    """The same for operands of several types: beside a float of an array, one of Python takes the dtype of that."""
+    return xs if any(map(_is_float_of_array, xs)) else narrowed(xs)
+
+
+def _is_float_of_array(x: Any) -> bool:
+    is_array = hasattr(x, "dtype") and not getattr(x, "weak_type", False)
+    return is_array and bool(jnp.issubdtype(x.dtype, jnp.inexact))
 
 
 def _narrowed(x: Any) -> Any:
@@ -236,8 +256,7 @@ def aval_of(type: Array, rows: int | None = None) -> jax.ShapeDtypeStruct:
 
 def literal(value: Any, type: Array) -> Any:
     """The concrete value of a scalar literal: what a primitive must be bound with."""
-    as_it_is = (bool, int) if integers_alone() else (bool, int, float, complex)
-    if type.weak and isinstance(value, as_it_is):
+    if type.weak and isinstance(value, (bool, int, float, complex)):
         return value
     return np.asarray(value, device_dtype(type))
 
@@ -252,7 +271,7 @@ def conform(value: Any, type: Type) -> Any:
 def weakened(x: Any) -> Any:
     """A number as a Python number: weak, and of JAX's default width, though it was computed with fewer bits."""
     x = jnp.asarray(x)
-    dtype = jax.dtypes.canonicalize_dtype(_DOUBLE_WIDTH.get(x.dtype.name, x.dtype))
+    dtype = canonical_dtype(_DOUBLE_WIDTH.get(x.dtype.name, x.dtype))
     return jax.lax.convert_element_type_p.bind(x, new_dtype=dtype, weak_type=True, sharding=None)
 
 
@@ -292,7 +311,7 @@ def leaves_of(tree: Any) -> list[Any]:
 def settings() -> tuple[int, str, str]:
     """The settings of JAX that say what a trace of the same types comes to."""
     config: Any = jax.config
-    x64 = config.jax_enable_x64 + integers_alone()
+    x64 = config.jax_enable_x64 + integers_are_wide()
     return (x64, config.jax_numpy_dtype_promotion, config.jax_numpy_rank_promotion)
 
 

@@ -499,7 +499,7 @@ def _floordiv(x: Any, y: Any) -> Any:
     found = jnp.floor_divide(x, y)
     if not jnp.issubdtype(found.dtype, jnp.floating):
         return found
-    return jax.lax.stop_gradient(jnp.where(found == 0, x / y * 0, found))
+    return jax.lax.stop_gradient(jnp.where(found == 0, (x / y * 0).astype(found.dtype), found))
 
 
 def _mod(x: Any, y: Any) -> Any:
@@ -557,14 +557,13 @@ def evaluate(op: Op, results: Sequence[Array], *xs: Any) -> Sequence[Any]:
     """The results of a leaf operation on arrays or tracers. `results` are its result types."""
     if op.name == "blocks":
         return _finished(op, run_blocks(op, evaluate, xs))  # one example: a back end runs the rows of a batch together
-    xs = tuple(jax_compat.narrowed(xs))
     if op.is_jax:
-        return jax_compat.narrowed(jax_compat.bind(op, results, *xs))
+        return jax_compat.narrowed(jax_compat.bind(op, results, *jax_compat.narrowed(xs)))
     if op.name == "masked":
-        return masked(op["region"], xs)
+        return masked(op["region"], jax_compat.narrowed(xs))
     if op.name == "gradient_of":
-        return gradient_of(op, xs)
-    return jax_compat.narrowed([NUMERIC[op.name](op, *xs)])
+        return gradient_of(op, jax_compat.narrowed(xs))
+    return jax_compat.narrowed([NUMERIC[op.name](op, *jax_compat.narrowed_numbers(xs))])
 
 
 def _finished(op: Op, made: Sequence[Any]) -> list[Any]:
@@ -663,7 +662,8 @@ def _result_type(op: Op, operands: tuple[Array, ...], held: tuple[tuple[type, An
 def _evaluated_type(op: Op, operands: Sequence[Array], held: Sequence[tuple[type, Any]]) -> Array:
     def apply(*values: Any) -> Any:
         rest = iter(values)
-        return NUMERIC[op.name](op, *(next(rest) if c is None else c for _, c in held))
+        xs = [next(rest) if c is None else c for _, c in held]
+        return NUMERIC[op.name](op, *jax_compat.narrowed_numbers(xs))
 
     avals = [jax_compat.aval_of(t) for t, (_, c) in zip(operands, held, strict=True) if c is None]
     result = jax.eval_shape(apply, *avals)

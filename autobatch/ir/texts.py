@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from autobatch.ir.core import BOOL, INT, Tag, Type
+from autobatch.ir.jax_compat import float_dtype
 
 _STR = Tag("str")
 
@@ -58,7 +59,7 @@ def _is_narrow(word: str) -> bool:
 
 def _float_bits(word: str) -> int:
     """The bits of `float(word)`: what the host hands over are whole numbers."""
-    x = np.asarray(float(word), jax.dtypes.canonicalize_dtype(float))
+    x = np.asarray(float(word), float_dtype())
     return int(x.view(f"int{x.dtype.itemsize * 8}"))
 
 

@@ -92,7 +92,7 @@ def test_it_travels_with_the_batch():
     close(jax.lax.scan(lambda c, b: (c, f(P, b)), 0, epoch)[1], expected[np.array([[0, 1], [1, 1]])])
 
 
-def test_shared_rows_of_integers_alone():
+def test_shared_rows_of_integers_wide():
     """`fib(n)` is decided by an integer: rows of all examples are one, or those of each."""
 
     @ab.batched

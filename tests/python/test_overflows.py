@@ -358,6 +358,66 @@ def test_floats_keep_their_bits():
         assert_same(ab.grad(of_first, (0, 3))(w, [3, 5, 7], xs, ys), slopes)
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x * 2.0,
+        lambda x: x // 2,
+        lambda x: x % 0.75,
+        lambda x: x**2.5,
+        lambda x: x**90,
+        lambda x: jnp.where(x > 1, 2.0, 1.0) * x,
+        lambda x: x * (len(str(123)) / 2),
+    ],
+)
+@pytest.mark.parametrize("dtype", [None, "float16", "bfloat16", "float32"])
+def test_floats_keep_their_types(program, dtype):
+    """Beside integers of 64 bits; a float of Python is as weak as it was."""
+    xs = [1.5, 2.25, 10.0] if dtype is None else jnp.asarray([[1.5], [2.25], [10.0]], dtype)
+    run = ab.batched(lambda x, n: (program(x), n * 3), backend="llvm")
+    before, _ = run(xs, [1, 2, 3])
+    found, wide = run(xs, [1, 2, 2**40])
+    assert wide.dtype == np.int64 and found.dtype == before.dtype
+    assert_same(np.asarray(found), np.asarray(before))
+
+
+def test_floats_that_strings_say_with_64_bits():
+    def total(line, n):
+        t = 0.0
+        for word in line.split(","):
+            t += float(word)
+        return t, n * 3
+
+    for backend in WIDER:
+        lines, ns = ["1.5,2.25", "-3", "1e30"], [1, 2**40, 3]
+        assert_same(ab.unbatch(ab.batched(total, backend=backend)(lines, ns)), list(map(total, lines, ns)))
+
+
+@pytest.mark.parametrize("backend", ["auto", "llvm", "xla", "interpret"])
+def test_shifts(backend):
+    def left(x, k):
+        return x << k
+
+    def right(x, k):
+        return x >> k
+
+    def caught(x, k):
+        try:
+            return x << k, x >> k
+        except ValueError:
+            return -1, -1
+
+    xs, ks = [1, 5, -9, 7], [0, 3, 31 if backend == "auto" else 2, 1]
+    for f in (left, right, caught):
+        assert_same(ab.unbatch(ab.batched(f, backend=backend)(xs, ks)), list(map(f, xs, ks)))
+    for f in (left, right, lambda x, k: x << -1, lambda x, k: x >> -1):
+        with pytest.raises(ab.ExampleError, match="ValueError: negative shift count"):
+            ab.batched(f, backend=backend)(xs, [0, 3, -2, 1])
+    assert_same(
+        ab.unbatch(ab.batched(caught, backend=backend)(xs, [0, -1, 1, -5])), list(map(caught, xs, [0, -1, 1, -5]))
+    )
+
+
 @pytest.mark.parametrize("wrap", [jax.jit, lambda g: lambda xs: jax.vmap(g)(xs[None])[0]])
 def test_under_jax_integers_keep_32_bits(wrap):
     """Also where calls before it have needed more."""

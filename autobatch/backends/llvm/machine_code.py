@@ -33,7 +33,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.backends.llvm import behind
+from autobatch.backends.llvm import background
 from autobatch.backends.llvm.targets import AVX2, BY_WIDTH, GATHERS, ProcessorTarget, defined, of_flags
 from autobatch.backends.llvm.text import LlvmFunction
 from autobatch.common import cache
@@ -433,13 +433,13 @@ def load(
     replace: Callable[[Code], None] | None = None,
 ) -> Code:
     """The code of a module, compiled now or before. `outside`: functions that it calls; `vectorize`: its loops are for
-    LLVM to make vectors of; `replace`: is given the optimised code, later, where this one was made in a hurry."""
+    LLVM to make vectors of; `replace`: is given the optimised code, later, where this one is baseline code."""
     code = _load(name, text, functions, outside, vectorize, replace)
     _kept.append(code)
     return code
 
 
-def unkept(text: str, functions: Sequence[str], outside: Mapping[str, int]) -> Code:
+def in_memory(text: str, functions: Sequence[str], outside: Mapping[str, int]) -> Code:
     """The code of a module for this process alone."""
     code = link(compile_object(text), functions, outside)
     _kept.append(code)
@@ -476,8 +476,8 @@ def _load(
         except LinkError as error:
             logger.warning("the kept object %s is not usable (%s): compiled again", path, error)
     apart = bool(sys.executable) and not getattr(sys, "frozen", False)  # else there is no Python to run apart
-    if replace is not None and apart and text.count("\n") > HURRIED and not is_straight(text):
-        made = _hurried(text)
+    if replace is not None and apart and text.count("\n") > TIERED and not is_straight(text):
+        made = _baseline(text)
 
         def optimised(content: bytes) -> None:
             cache.write(path, content)
@@ -485,7 +485,7 @@ def _load(
             _kept.append(code)
             replace(code)
 
-        _compile_behind(name, text, vectorize, optimised)
+        _compile_in_background(name, text, vectorize, optimised)
     else:
         made = compile_object(text, vectorize)
         cache.write(path, made)
@@ -519,7 +519,7 @@ def _machine(target: ProcessorTarget | None, level: int = 3) -> Any:
     return made.create_target_machine(cpu=target.cpu, features=target.features, opt=level, **BUILD)
 
 
-def _own_machine(level: int) -> behind.Machine:
+def _own_machine(level: int) -> background.Machine:
     """What LLVM is told of this machine."""
     llvm = _llvm()
     features = llvm.get_host_cpu_features().flatten() + ",-prefer-256-bit"
@@ -532,42 +532,42 @@ def _optimized(text: str, vectorize: bool, kind: ProcessorTarget | None) -> tupl
     is_long, whole = is_straight(text), defined(text, kind or host().target)
     target = _machine(kind, 1 if is_long else 3)
     if is_long:
-        return target, behind.shortly(_llvm(), whole, target)
-    return target, behind.optimised(_llvm(), whole, target, vectorize)
+        return target, background.baseline(_llvm(), whole, target)
+    return target, background.optimised(_llvm(), whole, target, vectorize)
 
 
-def _hurried(text: str) -> bytes:
+def _baseline(text: str) -> bytes:
     """Machine code that takes a tenth of the time to compile, and some times that of the best one to run."""
     target = _machine(None, 0)
     with stage("LLVM: optimise"):
-        parsed = behind.shortly(_llvm(), defined(text, host().target), target)
+        parsed = background.baseline(_llvm(), defined(text, host().target), target)
     with stage("LLVM: generate code"):
         return bytes(target.emit_object(parsed))
 
 
-HURRIED = 16_000
+TIERED = 16_000
 """Lines of a text from which on LLVM takes more than some two seconds, so that results do not wait for it: the
 derivative of `tests/python/records.py`'s `shortest` has 52,000, and takes 12 s to optimise and 3 s to generate, or 0.2
 and 0.3 s to run at a quarter of the speed."""
 
-_one_behind = threading.Lock()
-_behind: set[threading.Thread] = set()
+_one_at_a_time = threading.Lock()
+_compiling: set[threading.Thread] = set()
 _processes: set[subprocess.Popen[bytes]] = set()
 
 
-def _compile_behind(name: str, text: str, vectorize: bool, optimised: Callable[[bytes], None]) -> None:
+def _compile_in_background(name: str, text: str, vectorize: bool, optimised: Callable[[bytes], None]) -> None:
     """Compile a text in a process of its own, one after another, and hand on what it has made."""
     told = {"machine": dict(_own_machine(3)), "vectorize": vectorize}
     whole = defined(text, host().target)
 
     def run() -> None:
         try:
-            with _one_behind, tempfile.TemporaryDirectory(prefix="autobatch") as folder:
+            with _one_at_a_time, tempfile.TemporaryDirectory(prefix="autobatch") as folder:
                 here = Path(folder)
                 (here / "text.ll").write_text(whole, encoding="utf-8")
                 described = json.dumps({**told, "text": str(here / "text.ll"), "object": str(here / "object.o")})
                 read = "import sys; exec(compile(open(sys.argv[2]).read(), sys.argv[2], 'exec'))"
-                command, nowhere = [sys.executable, "-c", read, described, behind.__file__], subprocess.DEVNULL
+                command, nowhere = [sys.executable, "-c", read, described, background.__file__], subprocess.DEVNULL
                 with subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere) as process:
                     _processes.add(process)
                     failed = process.wait()
@@ -578,21 +578,21 @@ def _compile_behind(name: str, text: str, vectorize: bool, optimised: Callable[[
         except (OSError, LinkError) as error:
             logger.info("%s stays as it is: %s", name, error)
         finally:
-            _behind.discard(threading.current_thread())
+            _compiling.discard(threading.current_thread())
 
     thread = threading.Thread(target=run, name=f"optimise {name}", daemon=True)
-    _behind.add(thread)
+    _compiling.add(thread)
     thread.start()
 
 
 def wait_for_optimised() -> None:
-    """Wait until all code that was made in a hurry is optimised: for those who measure."""
-    for thread in list(_behind):
+    """Wait until all baseline code is replaced by optimised code: for those who measure."""
+    for thread in list(_compiling):
         thread.join()
 
 
 @atexit.register
-def _stop_behind() -> None:
+def _stop_compiling() -> None:
     for process in list(_processes):
         process.kill()
 

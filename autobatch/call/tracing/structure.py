@@ -622,7 +622,8 @@ class TracedStructure:
         found = self._learn(known)
         self._samples += [known[k] for k in sorted(found.new)]
         fails = len(known) < len(runs) or (self.source is not None and self.source.fails)
-        state = (self.classes.version, tuple(self._roots), self.compounds.state, fails, len(self.kinds.failures))
+        versions = self.returned.version, self.classes.version  # where results have another form, classes are new ones
+        state = (versions, tuple(self._roots), self.compounds.state, fails, len(self.kinds.failures))
         if self.source is None or self._state != state:
             self.source = TraceWriter(
                 self.classes,

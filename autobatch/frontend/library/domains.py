@@ -32,6 +32,7 @@ from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import is_python
 from autobatch.ir.capacity import TOO_LARGE
 from autobatch.ir.core import BOOL, Array, Operand
+from autobatch.ir.jax_compat import float_dtype
 from autobatch.ir.ops import own
 
 
@@ -65,7 +66,11 @@ class Domain:
 
 def is_wide() -> bool:
     """Have the floats of the device as many bits as Python's?"""
-    return bool(jax.config.read("jax_enable_x64"))
+    return bool(float_dtype() == np.float64)
+
+
+def _bits_of_integers() -> int:
+    return 64 if jax.config.read("jax_enable_x64") else 32
 
 
 # ---- conditions, of numbers as JAX has them
@@ -73,6 +78,10 @@ def is_wide() -> bool:
 
 def _not_zero(x: Any) -> Any:
     return x != 0
+
+
+def _not_negative(x: Any) -> Any:
+    return x >= 0
 
 
 def _is_no_pole_of_power(x: Any, y: Any) -> Any:
@@ -141,12 +150,12 @@ def _not_one(x: Any) -> Any:
 
 
 def _fits_integer(x: Any) -> Any:
-    return ~(jnp.abs(x) >= 2.0 ** (63 if is_wide() else 31))
+    return ~(jnp.abs(x) >= 2.0 ** (_bits_of_integers() - 1))
 
 
 def _quotient_fits(x: Any, y: Any) -> Any:
     """The least integer by -1 is more than the device's can hold."""
-    return jnp.not_equal(y, -1) | (x != -(2 ** (63 if is_wide() else 31)))
+    return jnp.not_equal(y, -1) | (x != -(2 ** (_bits_of_integers() - 1)))
 
 
 COMPLEX = ("ValueError", "a negative number to the power of a fraction is complex; write complex(x) ** y")
@@ -158,6 +167,7 @@ _positive, _from_zero = _above(0.0, open=True), _above(0.0)
 
 _ROWS = (
     *(Domain(f, _not_zero, (1.0, 0.0), (1,)) for f in (operator.truediv, operator.floordiv, operator.mod, divmod)),
+    *(Domain(f, _not_negative, (1.0, -1.0), (1,)) for f in (operator.lshift, operator.rshift)),
     *(
         Domain(f, _is_no_pole_of_power, (0.0, -1.0), (0, 1), lambda x, y: y is not None and y >= 0)
         for f in (operator.pow, math.pow)

@@ -11,7 +11,6 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 from jax import lax
 
 from autobatch.frontend.lowering.numbers import integer, present, traced
@@ -98,7 +97,8 @@ def as_float(s: LoweringState, value: v.Abstract) -> v.Abstract:
 
 
 def _of_bits(bits: Any) -> Any:
-    return jax_compat.weakened(lax.bitcast_convert_type(bits, jax.dtypes.canonicalize_dtype(float)))
+    dtype = jax_compat.float_dtype()
+    return jax_compat.weakened(lax.bitcast_convert_type(bits.astype(f"int{dtype.itemsize * 8}"), dtype))
 
 
 def _written_out(value: v.Abstract) -> v.Abstract:

@@ -12,7 +12,7 @@ from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import array_stores, list_changes, list_heap
 from autobatch.frontend.memory.heap import Heap
 from autobatch.frontend.memory.identity import is_array, is_dict_value, is_given, is_list
-from autobatch.frontend.syntax.sources import changed_parts, unkept
+from autobatch.frontend.syntax.sources import changed_parts, temporary_tuples
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.unify import as_table
 
@@ -29,7 +29,9 @@ def made_by(s: LoweringState, value: v.Abstract, site: object) -> v.Abstract:
             return s.context.rules.stacked(s, np.array, (value,))
         s.context.sites.made(value, site)
         return value
-    is_tuple = isinstance(value, v.Record) and value.kind == "tuple" and site not in unkept(s.frame.source.node)
+    is_tuple = (
+        isinstance(value, v.Record) and value.kind == "tuple" and site not in temporary_tuples(s.frame.source.node)
+    )
     if not (is_tuple or is_list(value) or is_dict_value(value) or is_given(value)) and not isinstance(value, v.Lazy):
         return value
     if isinstance(value, v.Lazy) and (value.dicts or (isinstance(site, ast.Call) and not value.is_list)):

@@ -665,7 +665,7 @@ def changed_parts(function: ast.FunctionDef | ast.Lambda) -> frozenset[ast.AST]:
 
 
 @lru_cache(maxsize=256)
-def unkept(function: ast.FunctionDef | ast.Lambda) -> frozenset[ast.AST]:
+def temporary_tuples(function: ast.FunctionDef | ast.Lambda) -> frozenset[ast.AST]:
     """The tuples of a function that nothing keeps: indices, `x[i, j]`, and what is unpacked at once, `a, b = b, a`."""
     found: set[ast.AST] = set()
     for node in ast.walk(function):

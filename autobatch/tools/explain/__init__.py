@@ -27,7 +27,7 @@ from autobatch.compiler import choice
 from autobatch.data.columns import Ints
 from autobatch.data.ragged import group_title
 from autobatch.errors import BatchError, SourceError
-from autobatch.ir.jax_compat import integers_alone
+from autobatch.ir.jax_compat import integers_are_wide
 from autobatch.tools.explain.collect import INTEGERS, of_call, of_machine_code, of_refusal
 from autobatch.tools.explain.facts import BackendFacts, CallFactsShown, plain
 from autobatch.tools.explain.page import as_page, as_pages
@@ -175,7 +175,7 @@ def _by_native(backend: BackendFacts, native: FunctionProgram, prepared: Prepare
     those."""
     if backend.asked == "auto":
         use, taken = prepared.use, "llvm" if native.on_host else "cuda"
-        on_host = "integers need 64 bits" if integers_alone() else "a recursion takes many steps"
+        on_host = "integers need 64 bits" if integers_are_wide() else "a recursion takes many steps"
         other = on_host if native.on_host else "an argument is on a GPU"
         chosen = choice.in_words(choice.Use(use), native.work) if choice.is_use(use) else other
         backend = backend_of("auto", taken, chosen)

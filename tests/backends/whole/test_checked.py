@@ -37,7 +37,7 @@ entry:
 @pytest.mark.parametrize("text", [ONE, LANES])
 @pytest.mark.parametrize("place", [-1, 0, 2, 3, 1 << 40])
 def test_an_access_outside_is_reported_and_does_not_happen(text, place):
-    code = machine_code.unkept(instrumented(text), ("entry",), {})
+    code = machine_code.in_memory(instrumented(text), ("entry",), {})
     entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(code.functions["entry"])
     around = np.arange(10, 15, dtype=np.float32)
     inside, out = around[1:4], np.zeros(4, np.float32)
@@ -56,7 +56,7 @@ def test_an_access_outside_is_reported_and_does_not_happen(text, place):
 
 
 def test_what_is_allowed_later_is_the_calls_own():
-    code = machine_code.unkept(instrumented(ONE), ("entry",), {})
+    code = machine_code.in_memory(instrumented(ONE), ("entry",), {})
     entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(code.functions["entry"])
     x, out = np.ones(3, np.float32), np.zeros(1, np.float32)
     with checked([out]):
@@ -67,7 +67,7 @@ def test_what_is_allowed_later_is_the_calls_own():
 
 def test_arrays_of_a_call_that_raises_are_forgotten():
     """Code that is called with no known arrays, as that of handles, is not looked at."""
-    code = machine_code.unkept(instrumented(ONE), ("entry",), {})
+    code = machine_code.in_memory(instrumented(ONE), ("entry",), {})
     entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(code.functions["entry"])
     x, out = np.arange(3, dtype=np.float32), np.zeros(1, np.float32)
     with pytest.raises(KeyboardInterrupt), checked([np.zeros(1)]):

@@ -1,4 +1,4 @@
-"""Long code is compiled at once with few passes, and behind with all; the second takes the place of the first."""
+"""Long code is compiled at once with few passes, and in the background with all: the second takes its place."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.backends.llvm import behind, machine_code
+from autobatch.backends.llvm import background, machine_code
 from autobatch.backends.llvm.whole import running
 from autobatch.call import native
 
@@ -24,9 +24,9 @@ def halved(x):
 
 
 @pytest.fixture
-def hurried(monkeypatch, tmp_path):
+def tiered(monkeypatch, tmp_path):
     """Every text is long, and nothing is kept from before."""
-    monkeypatch.setattr(machine_code, "HURRIED", 10)
+    monkeypatch.setattr(machine_code, "TIERED", 10)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
@@ -37,7 +37,7 @@ def addresses(f):
     return [code.address, *(int(table[running.RUN]) for table in code.tables)]
 
 
-def test_the_optimised_code_takes_the_place_of_the_first(hurried):
+def test_the_optimised_code_takes_the_place_of_the_first(tiered):
     f, wanted = ab.batched(halved, backend="llvm"), [halved(float(x)) for x in XS]
     g = ab.grad(f)
     for _ in range(3):
@@ -51,16 +51,16 @@ def test_the_optimised_code_takes_the_place_of_the_first(hurried):
     np.testing.assert_allclose(g(XS), slope, rtol=1e-6)
 
 
-def test_it_is_kept_for_the_next_process(hurried, monkeypatch):
+def test_it_is_kept_for_the_next_process(tiered, monkeypatch):
     ab.batched(halved, backend="llvm")(XS)
     machine_code.wait_for_optimised()
-    monkeypatch.setattr(machine_code, "_hurried", lambda text: pytest.fail("compiled again"))
+    monkeypatch.setattr(machine_code, "_baseline", lambda text: pytest.fail("compiled again"))
     again = ab.batched(halved, backend="llvm", options=ab.options(cache_size=7))
     np.testing.assert_allclose(again(XS), [halved(float(x)) for x in XS], rtol=1e-6)
 
 
 @pytest.mark.parametrize("fails", ["it cannot begin", "it ends early"])
-def test_the_first_code_stays_where_the_process_behind_fails(hurried, monkeypatch, fails):
+def test_the_first_code_stays_where_the_process_fails(tiered, monkeypatch, fails):
     if fails == "it cannot begin":
 
         def begin(*_, **__):
@@ -68,7 +68,7 @@ def test_the_first_code_stays_where_the_process_behind_fails(hurried, monkeypatc
 
         monkeypatch.setattr(subprocess, "Popen", begin)
     else:
-        monkeypatch.setattr(behind, "__file__", "/dev/null")
+        monkeypatch.setattr(background, "__file__", "/dev/null")
     f = ab.batched(halved, backend="llvm")
     f(XS)
     before = addresses(f)

@@ -274,3 +274,29 @@ def test_failed_examples_are_none() -> None:
     found, failures = f(jnp.float32(2.0), BATCH)
     assert failures.failed.tolist() == [False, False, False, True]
     assert ab.unbatch(found)[2:] == [{"the": 2.0, "dog": 2.0, "first": "the", "n": 0}, None]
+
+
+def number_or_dict(counts: Any, k: int) -> Any:
+    if k:
+        return {"n": counts["a"] * 1.5}
+    return counts["a"] * 2.0
+
+
+def word_or_number(counts: Any, k: int) -> Any:
+    if k:
+        return "many" if k > 1 else None
+    return counts["a"] * 2.0
+
+
+def one_or_list(counts: Any, k: int) -> Any:
+    if k < 2:
+        return ("none", counts["b"] * 1.0) if k else counts["a"] * 2.0
+    return [counts["a"] + 0.5] * k
+
+
+@pytest.mark.parametrize("program", [number_or_dict, word_or_number, one_or_list])
+def test_a_later_call_shows_another_form(program: Callable[..., Any]) -> None:
+    f = ab.batched(program)
+    for ks in ([0, 0], [0, 1], [2, 0], [1, 1], [3, 2]):
+        counts = [Counter("aab"), Counter("aaab")]
+        assert_same(ab.unbatch(f(counts, ks)), list(map(program, counts, ks)))

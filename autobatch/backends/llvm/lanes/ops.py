@@ -554,7 +554,7 @@ Environment = dict[Value, Tensor]
 
 def shape_of(type: Type) -> tuple[str, tuple[int, ...]]:
     """Dtype and shape of a type, as the device has it."""
-    return _shape_of(type, _CONFIG.jax_enable_x64 + jax_compat.integers_alone())
+    return _shape_of(type, _CONFIG.jax_enable_x64 + jax_compat.integers_are_wide())
 
 
 _CONFIG: Any = jax.config

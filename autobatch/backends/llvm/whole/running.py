@@ -86,7 +86,7 @@ class MachineCode:
             if is_checking():
                 if not made.program.text:
                     raise LookupError("of kept code the text is not known")
-                code = machine_code.unkept(instrumented(made.program.text) + through_table, names, library())
+                code = machine_code.in_memory(instrumented(made.program.text) + through_table, names, library())
             elif kept:
                 code = machine_code.held(self.name, names, library())
             else:

@@ -1,8 +1,8 @@
 """LLVM's passes over a text, and its machine code: in this process, or in one of its own while the caller computes.
 
-A long text takes LLVM seconds. So it is compiled twice: at once with the few passes that take a tenth of the time, and
-by a process behind with all of them, whose code takes the place of the first when it is there (tiers, as engines of
-JavaScript have them). That code is kept for later processes.
+A long text takes LLVM seconds. So it is compiled twice: at once with the few passes that take a tenth of the time
+(the baseline tier, as engines of JavaScript call it), and in the background, by a process of its own, with all of them.
+That code takes the place of the first when it is there, and is kept for later processes.
 
 This file is what that process runs, which imports llvmlite and nothing of autobatch: its description comes as JSON.
 """
@@ -31,7 +31,7 @@ def optimised(llvm: Any, text: str, target: Any, vectorize: bool) -> Any:
     return parsed
 
 
-def shortly(llvm: Any, text: str, target: Any) -> Any:
+def baseline(llvm: Any, text: str, target: Any) -> Any:
     """The same after what a module of many instructions needs: variables as registers, and no constants that loops
     carry."""
     parsed = parsed_of(llvm, text)
