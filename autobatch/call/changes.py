@@ -11,27 +11,33 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
-from typing import Any
+from operator import attrgetter
+from typing import Any, cast
 
 import jax
 import numpy as np
 
+from autobatch.backends.llvm.reading.machine import reading_machine
 from autobatch.call import plain
 from autobatch.call.arguments import ArgumentSlot, BoundArguments
+from autobatch.call.batches.batch import Batch
 from autobatch.call.batches.data import Examples
-from autobatch.call.results import ChangedPart, not_changed, unbatch
-from autobatch.data.leaves import Category, category
-from autobatch.data.pack import Walker, attributes_of
+from autobatch.call.results import ChangedPart, not_changed, unbatch, unbatched
+from autobatch.data.pack import Walker, attributes_of, learned
+from autobatch.data.ragged import Ragged
+from autobatch.data.reading import objects_of
 from autobatch.data.together import component_field, together
+from autobatch.data.unpack import Common, GivenObjects, Token
 from autobatch.errors import BatchError, UnsupportedError
 from autobatch.frontend.lowering.state import ChangesObjects
 from autobatch.frontend.memory.heap import OBJECTS
 from autobatch.frontend.memory.rebinding import kinds_in
 from autobatch.ir.core import List, Ref
 from autobatch.ir.jax_compat import float_dtype
-from autobatch.ir.template import ChangedFields
 
 # ---- the objects that the entry is given
 
@@ -54,14 +60,8 @@ def with_objects(bound: BoundArguments, kinds: ObjectKinds, keys_are_data: bool)
     packed = [s for s in bound.slots if s.kind != "array"]
     if not packed:
         return bound
-    lists: list[list[list[Any]]] = [[] for _ in kinds]
     examples = packed[0].values if len(packed) == 1 else together([s.values for s in packed])
-    walker = Walker(examples, keys_are_data)
-    for example in examples:
-        met: list[Any] = []
-        walker.one(example, met)
-        for held, of in zip(lists, kinds, strict=True):
-            held.append([x for x in met if (_kind(walker, x) if isinstance(x, dict) else type(x)) in of])
+    lists = objects_in(list(examples), kinds, keys_are_data)
     slots, forms = list(bound.slots), dict(bound.forms)
     parameters = {p.name: p for p in bound.signature.parameters.values()}
     for k, held in enumerate(lists):
@@ -91,12 +91,32 @@ def longest(bound: BoundArguments) -> int:
     return max((len(x) for held in bound.objects for x in held), default=0)
 
 
-def _kind(walker: Walker, x: dict[Any, Any]) -> Hashable:
-    """Of what kind a dict is."""
-    return dict if walker.is_table(x) else tuple(sorted(x))
+def objects_in(examples: list[Any], kinds: ObjectKinds, keys_are_data: bool) -> list[list[list[Any]]]:
+    """For each list of objects, those that each example has, in the order of their rows."""
+    if (reader := reading_machine()) is not None:
+        with suppress(BatchError):  # in whose words the walk will say it
+            read = objects_of(examples, kinds, reader, learned, keys_are_data)
+            if read is not None:
+                return read
+    walker, found = Walker(examples, keys_are_data), list[list[list[Any]]]([] for _ in kinds)
+    for example in examples:
+        met: list[Any] = []
+        walker.one(example, met)
+        for held, of in zip(found, kinds, strict=True):
+            held.append([x for x in met if _kind(walker, x) in of])
+    return found
+
+
+def _kind(walker: Walker, x: Any) -> Hashable:
+    """Of what kind an object is (`ChangesObjects`)."""
+    return tuple(sorted(x)) if isinstance(x, dict) and not walker.is_table(x) else cast(Hashable, type(x))
 
 
 # ---- what comes back
+
+
+_MISSING = object()
+_SCALARS = {bool, int, float, str}
 
 
 def _given_twice(function: str, what: str) -> BatchError:
@@ -157,121 +177,168 @@ def _write_objects(
     function: str, part: ChangedPart, given: Sequence[Sequence[Sequence[Any]]], lists: Mapping[str, Sequence[Any]]
 ) -> None:
     """`given`: of each list of objects, those of each example; `lists`: arguments that are lists of them."""
-    found: list[_Change] = []
     for name, held in lists.items():
         if not held or not all(type(x) is list for x in held):
             raise BatchError(not_changed(function, [name]))
-    if not lists and all(x is None or isinstance(x.values, dict) for x in part.objects):
-        for k, names in enumerate(part.fields.names):
-            if names:
-                kept = [() if example in part.failed else x for example, x in enumerate(given[k])]  # as results do
-                found += _changed_numbers(part.objects[k].values, names, kept)
-    else:
-        for example, after in enumerate(unbatch(part.objects)):
-            if example in part.failed:
-                continue
-            objects, own = [x[example] for x in given], [x[example] for x in lists.values()]
-            found += _changed_structure(example, after, part.fields, objects, own)
+    common, seen, fields = Common(), _SeenObjects(), part.fields
+    batches, tables = list[Batch](), list[tuple[Ragged, list[Sequence[Any]]]]()
+    for after, held, names, inside in zip(part.objects, given, fields.names, fields.inside, strict=False):
+        if not isinstance(after, Ragged):  # nothing was changed
+            continue
+        kept: list[Sequence[Any]] = [() if k in part.failed else x for k, x in enumerate(held)]  # as results do
+        if isinstance(after.values, tuple):
+            tables.append((after, kept))
+            continue
+        begin, end = seen.more(kept, names)
+        if isinstance(after.values, Batch):
+            token, rows = after.values.rows()
+            seen.in_memory(common, token, dict(zip(rows.tolist(), range(begin, end), strict=False)), inside)
+            batches.append(after.values)
+        else:
+            for name in names:
+                seen.numbers(name, np.asarray(after.values[name]), begin, end)
+    for batch in batches:
+        batch.to_list_with(common, batch.tokens())
+    found = seen.found
+    for after, kept in tables:  # each of them in a tuple of its own
+        found += _changed(unbatched(after, common), kept)
+    for after, own in zip(part.objects[len(given) :], lists.values(), strict=True):
+        kept = [() if k in part.failed else (x,) for k, x in enumerate(own)]
+        found += _changed([[(x,)] for x in unbatched(after, common)], kept)
     _refuse_changed_twice(function, found, given)
     for change in found:
         change.apply()
 
 
 @dataclass(frozen=True)
-class _Change:
-    """An object of an example becomes other: its attribute `name` is set, or what that holds has changed, where it is
-    `inside`; with no name, a list, dict or set is that."""
+class _Changes:
+    """Objects of some examples become others: their attribute `name` is set, or what that holds has changed, where they
+    change `inside`; with no name, they are lists, dicts and sets, and are the values."""
 
-    example: int
-    held: Any
     name: str
-    value: Any
+    objects: Sequence[Any]
+    values: Sequence[Any]
+    examples: Sequence[int]
     inside: bool = False
 
     def apply(self) -> None:
-        if not self.name and type(self.held) is list:
-            self.held[:] = self.value
-        elif not self.name:
-            self.held.clear()
-            self.held.update(self.value)
-        elif self.inside:
-            _parts_of(self.held)[self.name][:] = self.value
-        elif type(self.held) is dict:
-            self.held[self.name] = self.value
-        else:
-            setattr(self.held, self.name, self.value)
+        for x, value in zip(self.objects, self.values, strict=True):
+            if self.inside:
+                _value_of(x, self.name)[:] = value
+            elif type(x) is dict and self.name:
+                x[self.name] = value
+            elif self.name:
+                setattr(x, self.name, value)
+            elif type(x) is list:
+                x[:] = value
+            else:
+                x.clear()
+                x.update(value)
 
 
-def _refuse_changed_twice(function: str, found: Sequence[_Change], given: Sequence[Sequence[Sequence[Any]]]) -> None:
+def _refuse_changed_twice(function: str, found: Sequence[_Changes], given: Sequence[Sequence[Sequence[Any]]]) -> None:
     """Raise where an example that changed an object has a later one behind it that was given it, too; and where a list
     is changed that two objects hold."""
-    first = {id(x.held): x.example for x in reversed(found)}
-    for lists in given if first else ():
-        for example, objects in enumerate(lists):
-            for x in objects:
-                if first.get(id(x), example) < example:
-                    raise _given_twice(function, f"an object of class {type(x).__name__}")
-    inside = {id(_parts_of(x.held)[x.name]) for x in found if x.inside}
-    names = {x.name for x in found if x.inside}
-    everything = chain.from_iterable(chain.from_iterable(given)) if names else ()
-    held = Counter(id(y) for x in everything for n in names if (y := _parts_of(x).get(n)) is not None)
-    if any(held[number] > 1 for number in inside):
+    everything = list(chain.from_iterable(chain.from_iterable(given))) if found else []
+    if len(set(map(id, everything))) < len(everything):
+        first = dict[int, int]()
+        for x, example in chain.from_iterable(zip(c.objects, c.examples, strict=True) for c in found):
+            first[id(x)] = min(example, first.get(id(x), example))
+        for lists in given:
+            for example, objects in enumerate(lists):
+                for x in objects:
+                    if first.get(id(x), example) < example:
+                        raise _given_twice(function, f"an object of class {type(x).__name__}")
+    inside = [c for c in found if c.inside]
+    held = Counter(id(y) for name in {c.name for c in inside} for y in _values_of(everything, name))
+    if any(held[id(y)] > 1 for c in inside for y in _values_of(c.objects, c.name)):
         raise _given_twice(function, "a list")
 
 
-def _changed_numbers(after: Mapping[str, Any], names: Sequence[str], given: Sequence[Sequence[Any]]) -> list[_Change]:
-    """What changes of attributes that are numbers, by name: one row for each object."""
-    objects, found = list(chain.from_iterable(given)), list[_Change]()
-    examples = np.repeat(np.arange(len(given)), [len(x) for x in given]).tolist()
-    for name in names:
-        new = np.asarray(after[name])[: len(objects)]
-        old = [_parts_of(x).get(name) if type(x) is dict else getattr(x, name, None) for x in objects]
-        try:
-            before = np.asarray(old, new.dtype)
-            differs = (before != new) & ~((before != before) & (new != new))
-            rows = np.flatnonzero(differs.reshape(len(objects), -1).any(1)).tolist()
-        except (TypeError, ValueError):  # None, or arrays of other shapes: some have no such attribute yet
-            rows = [k for k, x in enumerate(old) if not _same(x, new[k])]
-        numbers = new.tolist() if new.ndim == 1 else new
-        found += [_Change(examples[k], objects[k], name, numbers[k]) for k in rows]
-    return found
+def _value_of(x: Any, name: str) -> Any:
+    return (x if type(x) is dict else attributes_of(x)).get(name, _MISSING)
 
 
-def _changed_structure(
-    example: int,
-    after: Sequence[Any],
-    fields: ChangedFields,
-    given: Sequence[Sequence[Any]],
-    lists: Sequence[list[Any]],
-) -> list[_Change]:
-    """What changes of the objects of an example, which are there as copies; a dict or set in a tuple of its own."""
-    copies, found = _Copies(), list[_Change]()
-    after, left = after[: len(given)], after[len(given) :]
-    for held, objects in zip(after, given, strict=True):
-        copies.stand_for(held or (), objects if held else ())
-    for new, old in zip(left, lists, strict=True):
-        value = [copies.own(x) for x in new]
-        if not _same(old, value):
-            found.append(_Change(example, old, "", value))
-    for held, objects, names, inside in zip(after, given, fields.names, fields.inside, strict=True):
-        for new, old in zip(held or (), objects if held else (), strict=True):
-            if type(new) is tuple:
-                value = _with_digits(old, copies.own(new[0]))
-                if not _same(old, value):
-                    found.append(_Change(example, old, "", value))
-                continue
-            now, before = _parts_of(new), _parts_of(old)
-            for name in (*names, *(n for n in inside if n not in names)):
-                if name in now and not (name in before and _same(before[name], copies.own(now[name]))):
-                    is_inside = name not in names and type(before.get(name)) is list
-                    value = _with_digits(before.get(name), copies.own(now[name]))
-                    found.append(_Change(example, old, name, value, is_inside))
-    copies.finish()
-    return found
+def _values_of(objects: Sequence[Any], name: str) -> list[Any]:
+    if all(_is_plain(cls, name) for cls in set(map(type, objects))):
+        with suppress(AttributeError):
+            return list(map(attrgetter(name), objects))
+    return [_value_of(x, name) for x in objects]
 
 
-def _parts_of(x: Any) -> Mapping[str, Any]:
-    return x if type(x) is dict else attributes_of(x)
+def _is_plain(cls: type, name: str) -> bool:
+    """Does no code of the class say what the attribute is?"""
+    found = getattr(cls, name, None)
+    return cls is not dict and (not hasattr(found, "__get__") or inspect.ismemberdescriptor(found))
+
+
+class _SeenObjects:
+    """All objects that the examples were given, while it is seen what they have become: what has changed is `found`."""
+
+    def __init__(self) -> None:
+        self.found: list[_Changes] = []
+        self._objects: list[Any] = []
+        self._examples: list[int] = []
+        self._set: list[Sequence[str]] = []
+        self._places: dict[Token, dict[int, int]] = {}
+
+    def more(self, given: Sequence[Sequence[Any]], names: Sequence[str]) -> tuple[int, int]:
+        """A list of objects, example after example, of which some attributes were set: the places that they have."""
+        begin = len(self._objects)
+        self._objects += chain.from_iterable(given)
+        self._examples += np.repeat(np.arange(len(given)), list(map(len, given))).tolist()
+        self._set += [names] * (len(self._objects) - begin)
+        return begin, len(self._objects)
+
+    def numbers(self, name: str, after: np.ndarray[Any, Any], begin: int, end: int) -> None:
+        """An attribute that holds numbers, of the objects of one list."""
+        after = after[: end - begin]
+        self._see(name, range(begin, end), after.tolist() if after.ndim == 1 else list(after))
+
+    def in_memory(self, common: Common, token: Token, places: dict[int, int], inside: Sequence[str]) -> None:
+        """Objects that lie in memory, as rows of a store. `places`: by their rows; `inside`: attributes whose lists
+        were changed."""
+        places = self._places[token] = {**self._places.get(token, {}), **places}
+        names = {*inside, *chain.from_iterable(self._set[k] for k in places.values())}
+        by_row = {row: self._objects[k] for row, k in places.items()}
+        common.given[token] = GivenObjects(by_row, names, partial(self._note, places))
+
+    def _note(self, places: Mapping[int, int], name: str, rows: Sequence[int], values: Sequence[Any]) -> None:
+        """What an attribute is of the objects of some rows."""
+        self._see(name, [places[row] for row in rows], values)
+
+    def _see(self, name: str, places: Sequence[int], values: Sequence[Any]) -> None:
+        objects = [self._objects[k] for k in places]
+        before = _values_of(objects, name)
+        at, inside = _differing(before, values), list[int]()
+        if not _SCALARS.issuperset(map(type, values)):
+            inside = [k for k in at if type(before[k]) is list and name not in self._set[places[k]]]
+            at = [k for k in at if k not in inside]
+        for which in filter(None, (at, inside)):
+            new = [_with_digits(before[k], values[k]) for k in which]
+            examples = [self._examples[places[k]] for k in which]
+            self.found.append(_Changes(name, [objects[k] for k in which], new, examples, which is inside))
+
+
+def _differing(old: Sequence[Any], new: Sequence[Any]) -> list[int]:
+    """Where values are others than they were."""
+    kinds = set(map(type, old))
+    if kinds == set(map(type, new)) and len(kinds) == 1 and not kinds.isdisjoint(_SCALARS):
+        if kinds != {float}:
+            return [k for k, (x, y) in enumerate(zip(old, new, strict=True)) if x != y]
+        a, b = np.asarray(old, float_dtype()), np.asarray(new, float_dtype())
+        held: list[int] = np.flatnonzero((a != b) & ~((a != a) & (b != b))).tolist()
+        return held
+    return [k for k, (x, y) in enumerate(zip(old, new, strict=True)) if x is not y and not _same(x, y)]
+
+
+def _changed(after: Sequence[Sequence[tuple[Any]]], given: Sequence[Sequence[Any]]) -> Iterator[_Changes]:
+    """The containers of each example that are others afterwards."""
+    for example, held in enumerate(given):
+        if held:
+            new = [_with_digits(x, y) for x, (y,) in zip(held, after[example], strict=True)]
+            for k in _differing(held, new):
+                yield _Changes("", [held[k]], [new[k]], [example])
 
 
 def _with_digits(old: Any, new: Any) -> Any:
@@ -281,45 +348,6 @@ def _with_digits(old: Any, new: Any) -> Any:
     if isinstance(old, dict) and isinstance(new, dict):
         return {k: old[k] if k in old and _same(old[k], x) else x for k, x in new.items()}
     return new
-
-
-class _Copies:
-    """The objects of one example. What leads to a copy of one that the caller has, is to lead to that one."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, Any] = {}
-        self._made: list[Any] = []
-
-    def stand_for(self, copies: Sequence[Any], objects: Sequence[Any]) -> None:
-        """The objects of the caller that copies stand for."""
-        self._known.update((id(x), y) for x, y in zip(copies, objects, strict=True))
-
-    def own(self, value: Any) -> Any:
-        """A value with the caller's objects in the place of their copies."""
-        if (found := self._known.get(id(value))) is not None:
-            return found
-        if category(type(value)) is not Category.OBJECT:
-            return value
-        if type(value) is list:
-            value[:] = map(self.own, value)
-        elif isinstance(value, (set, frozenset)):
-            return value
-        elif isinstance(value, dict):
-            value.update({k: self.own(x) for k, x in value.items()})
-        elif isinstance(value, tuple):
-            parts = [self.own(x) for x in value]
-            return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
-        else:
-            self._known[id(value)] = value
-            self._made.append(value)
-        return value
-
-    def finish(self) -> None:
-        """The same in all objects that the function has made."""
-        while self._made:
-            made = self._made.pop()
-            for name, x in attributes_of(made).items():
-                object.__setattr__(made, name, self.own(x))
 
 
 def _same(old: Any, new: Any) -> bool:

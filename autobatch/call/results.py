@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, assert_never
 
@@ -777,7 +777,12 @@ def unbatch(result: Any) -> list[Any]:
     """
     if not jax.tree.leaves(result, is_leaf=lambda x: isinstance(x, PACKED)):
         raise BatchError("nothing in this result is batched, so its number of examples is unknown")
-    return _entries(result, None, Common())
+    return unbatched(result, Common())
+
+
+def unbatched(result: Any, common: Common) -> list[Any]:
+    """The same; `common`: objects that are there already."""
+    return _entries(result, None, common)
 
 
 def _entries(result: Any, count: int | None, common: Common) -> list[Any]:
@@ -786,8 +791,18 @@ def _entries(result: Any, count: int | None, common: Common) -> list[Any]:
     columns = [_rows(leaf, common)[:count] for leaf in leaves]
     if len({len(c) for c in columns}) > 1:
         raise BatchError(f"the parts of this result have different numbers of examples: {[len(c) for c in columns]}")
+    if jax.tree_util.treedef_is_leaf(tree):
+        return columns[0]
+    if type(result) is tuple and tree == _tuple_of(len(result)):  # `unflatten` takes ten times as long
+        return list(zip(*columns, strict=True))
     entries = [jax.tree.unflatten(tree, row) for row in zip(*columns, strict=True)]
     return [_in_order(e, result) for e in entries] if _has_order(result) else entries
+
+
+@lru_cache(maxsize=64)
+def _tuple_of(length: int) -> Any:
+    """The structure of a tuple of leaves."""
+    return jax.tree.structure((0,) * length)
 
 
 def _has_order(result: Any) -> bool:

@@ -14,10 +14,11 @@ import ctypes
 import inspect
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, auto
 from functools import cached_property
+from itertools import pairwise
 from struct import Struct
 from typing import Any
 
@@ -128,7 +129,7 @@ class ReaderState(IntEnum):
     one; `TABLES`: two words for each (fields, their first name). `SLOTS`, `HOMES`, `LISTS`: the places of the schema;
     `ROOT`: the slot of the examples. `COUNTS`: how many rows each counter has had; `STARTS`: those before each example.
     `KEYS`: are strings data where they are keys? `MADE`: the list of the lists that it makes. `ABOUT`: the object, or
-    the example, that it stops at."""
+    the example, that it stops at. `OBJECTS`: where each visit lies."""
 
     TRUE = 0
     FLOAT_TYPE = auto()
@@ -169,6 +170,7 @@ class ReaderState(IntEnum):
     SIZES = auto()
     PLACES = auto()
     ROWS = auto()
+    OBJECTS = auto()
     STACK = auto()
     SEEN = auto()
     PAYLOAD = auto()
@@ -381,7 +383,8 @@ PlacesOf = Callable[[TypeRegistry], Places]
 def read(
     examples: list[Any], reader: ObjectReader, learn: Learn, places_of: PlacesOf, keys_are_data: bool
 ) -> Reading | Lacking | None:
-    """Visit all objects; `places_of`: what the schema has for those that are known. None where the machine cannot."""
+    """Visit all objects; `places_of`: what the schema has for those that are known; with no place for the examples,
+    objects get no rows, and nothing is filled. None where the machine cannot."""
     global _known
     cls, count = type(examples[0]), len(examples)
     room, log = (int(count * min(each, MOST)) + 64 for each in _room.get(cls, (4.0, 16.0)))
@@ -409,6 +412,52 @@ def read(
     return None  # as many shapes as objects
 
 
+def objects_of(
+    examples: list[Any],
+    kinds: Sequence[Collection[Hashable]],
+    reader: ObjectReader,
+    learn: Learn,
+    keys_are_data: bool,
+) -> list[list[list[Any]]] | None:
+    """The objects of some kinds (`kind_of`) that each example has, for each collection of kinds, in the order of their
+    rows. None where the machine cannot."""
+    run = read(examples, reader, learn, _nowhere, keys_are_data)
+    if not isinstance(run, Reading):
+        return None
+    tables, found = run.places.known.tables, list[list[list[Any]]]()
+    visits = run.memory.visits[: run.word(ReaderState.VISITS_USED)]
+    begins = np.flatnonzero(visits < 0)
+    for of in kinds:
+        are_of = np.array([kind_of(x) in of for x in tables] + [False])  # those of examples are -1
+        at = np.flatnonzero(are_of[visits])
+        objects, ends = _held_at(run.memory.objects[at]), [*np.searchsorted(at, begins).tolist(), len(at)]
+        found.append([objects[a:b] for a, b in pairwise(ends)])
+    run.release()
+    return found
+
+
+def kind_of(shape: ObjectShape) -> Hashable:
+    """Of what kind the objects of a table are: dicts whose keys are no data are of that of their keys."""
+    return tuple(sorted(shape.names)) if shape.kind == "dict" else shape.cls
+
+
+def _nowhere(known: TypeRegistry) -> Places:
+    nothing = np.zeros((0, 1), np.int64)
+    return Places(known, nothing, nothing, nothing, _NOWHERE, 0)
+
+
+def _held_at(addresses: Ints) -> list[Any]:
+    """The objects at some addresses, which something holds."""
+    held = np.empty(len(addresses), object)
+    words = np.ctypeslib.as_array((ctypes.c_int64 * len(addresses)).from_address(address(held)))
+    before = words.copy()
+    words[:] = addresses
+    try:
+        return held.tolist()
+    finally:
+        words[:] = before  # which are released with the array
+
+
 _OF_WALK = Struct(f"{len(ReaderState) - ReaderState.EXAMPLES}q")
 """The words from `EXAMPLES` on."""
 
@@ -422,7 +471,8 @@ class _Buffers:
 
     def __init__(self, room: int, log: int) -> None:
         self.room, self.log = room, log
-        by_visit = np.empty((5, room), np.int64)
+        by_visit = np.empty((6, room), np.int64)
+        self.visits, self.objects = by_visit[0], by_visit[4]
         self.seen = np.zeros((_power(2 * room), 2), np.int64)
         self.arrays = [*by_visit, self.seen, np.empty(log, np.int64), np.empty(log, np.uint8)]
         self.addresses = [address(x) for x in self.arrays]

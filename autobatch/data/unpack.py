@@ -7,7 +7,7 @@ be complete when they are made, each after the tuples that it holds; then the fo
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -34,10 +34,22 @@ Token = Hashable
 
 
 class Common:
-    """Objects and lists that were made, by what tells their store from others."""
+    """Objects and lists that were made, by what tells their store from others. `given`: of stores some of whose objects
+    are there already."""
 
     def __init__(self) -> None:
         self.made: dict[Token, list[Any]] = {}
+        self.given: dict[Token, GivenObjects] = {}
+
+
+@dataclass(frozen=True)
+class GivenObjects:
+    """The objects that are there for some rows of a store, which are left as they are. `note(name, rows, values)` is
+    told what some of their fields, `names`, are in the columns."""
+
+    by_row: Mapping[int, Any]
+    names: Collection[str]
+    note: Callable[[str, Sequence[int], Sequence[Any]], None]
 
 
 def tokens_of(schema: Schema, places: Mapping[str, int]) -> dict[str, Token]:
@@ -111,12 +123,14 @@ def unpack(
 
 @dataclass(eq=False)
 class _Form:
-    """The rows of one class of a store, and the values of its fields: a list each, references still rows."""
+    """The rows of one class of a store, and the values of its fields: a list each, references still rows. `given`:
+    where their objects are there already."""
 
     store: str
     cls: Class
     rows: list[int]
     fields: list[tuple[Field, list[Any]]]
+    given: GivenObjects | None = None
 
     @property
     def is_complete_when_made(self) -> bool:
@@ -189,9 +203,10 @@ class Unpacker:
         schema, arrays = self.columns.schema, self.columns.arrays
         stores = [s for s in schema.stores if not self.is_known(s.name, self.objects)]
         lists = [s for s in schema.lists if not self.is_known(s.name, self.lists)]
-        forms = [form for store in stores for form in self.forms(store)]
         for store in stores:
             self.made(store.name, self.objects, [None] * len(arrays[f"{store.name}.#tag"]))
+        found = [form for store in stores for form in self.forms(store)]
+        forms = [form for form in found if form.given is None]
         for items in lists:
             self.made(items.name, self.lists, self.empty_lists(items))
         for form in forms:
@@ -207,6 +222,10 @@ class Unpacker:
         for form in sorted(forms, key=lambda f: f.cls.kind == "table"):  # what keys hold decides their hashes
             if not form.is_complete_when_made:
                 self.fill(form)
+        for form in found:
+            if form.given is not None:
+                for field, raw in form.fields:
+                    form.given.note(field.name, form.rows, self.values(field, raw))
         return self.column(schema.root, ROOT, ROOT_MISSING if schema.root_optional else None, None)
 
     def is_known(self, name: str, held: dict[str, list[Any]]) -> bool:
@@ -225,16 +244,26 @@ class Unpacker:
     def forms(self, store: Store) -> list[_Form]:
         """The classes of a store with their rows and raw values."""
         tags = self.columns.arrays[f"{store.name}.#tag"]
+        parts: list[tuple[GivenObjects | None, AnyArray]] = [(None, np.ones(len(tags), bool))]
         made = []
+        given = self.common.given.get(self.tokens.get(store.name))
+        if given is not None:
+            objects = self.objects[store.name]
+            for row, x in given.by_row.items():
+                objects[row] = x
+            is_given = np.isin(np.arange(len(tags)), list(given.by_row))
+            parts = [(given, is_given), (None, ~is_given)]
         for k, cls in enumerate(store.classes):
-            rows = np.flatnonzero(tags == k)
             fields = [f for f in store.fields if k in f.classes]
             if cls.kind in ("tuple", "list"):
                 fields.sort(key=lambda f: int(f.name))
             elif cls.kind == "namedtuple":
                 assert cls.cls is not None
                 fields.sort(key=lambda f: _names_of_unpack(cls).index(f.name))
-            made.append(_Form(store.name, cls, rows.tolist(), [(f, self.raw(f, rows)) for f in fields]))
+            for of, are in parts:
+                rows = np.flatnonzero((tags == k) & are)
+                held = [(f, self.raw(f, rows)) for f in fields if of is None or f.name in of.names]
+                made.append(_Form(store.name, cls, rows.tolist(), held, of))
         return made
 
     def raw(self, field: Field, rows: AnyArray) -> list[Any]:
@@ -249,7 +278,8 @@ class Unpacker:
         array = self.columns.arrays[column] if rows is None else self.columns.arrays[column][rows]
         match type:
             case Ref() | List():
-                made = list(map(self.finder(type), array.tolist()))
+                held = self.made_of(type)
+                made = [held[row] if row >= 0 else None for row in array.tolist()]
             case Tag(vocabulary=vocabulary):
                 words = self.columns.vocabularies.get(vocabulary, ())
                 missing = None if mask is None else self.columns.arrays[mask]
@@ -265,12 +295,15 @@ class Unpacker:
 
     def finder(self, type: Ref | List) -> Callable[[int], Any]:
         """From the row of a reference to its object."""
+        made = self.made_of(type)
+        return lambda row: made[row] if row >= 0 else None
+
+    def made_of(self, type: Ref | List) -> list[Any]:
+        """The objects that references of a type are rows of."""
         if isinstance(type, Ref):
-            held = self.objects[type.store]
-        else:
-            assert type.store is not None
-            held = self.lists[type.store]
-        return lambda row: held[row] if row >= 0 else None
+            return self.objects[type.store]
+        assert type.store is not None
+        return self.lists[type.store]
 
     def empty_lists(self, items: ListStore) -> list[Any]:
         """Lists still empty; arrays whole."""
@@ -340,10 +373,16 @@ class Unpacker:
                 _fill_table(table, *self.values_of(form, i).values())
             return
         for field, raw in form.fields:
-            values = map(self.finder(field.type), raw) if isinstance(field.type, (Ref, List)) else raw
             put = _setter(form.cls, field.name)
-            for x, value in zip(held, values, strict=True):
+            for x, value in zip(held, self.values(field, raw), strict=True):
                 put(x, value)
+
+    def values(self, field: Field, raw: list[Any]) -> list[Any]:
+        """The values of a field: of a reference the object."""
+        if not isinstance(field.type, (Ref, List)):
+            return raw
+        made = self.made_of(field.type)
+        return [made[row] if row >= 0 else None for row in raw]
 
 
 def python_values(type: Array, array: AnyArray) -> list[Any]:

@@ -23,7 +23,7 @@ from autobatch.backends.llvm.reading.machine import reading_machine
 from autobatch.call import transfer
 from autobatch.call.batches.groups import LIVE, TOKEN, BatchForm, BatchLeaves, Group, Specialised, flatten, with_rows
 from autobatch.compiler.differentials import moves
-from autobatch.data.columns import Columns, columns_of
+from autobatch.data.columns import ROOT, Columns, columns_of
 from autobatch.data.infer import merge, schema_of_annotation
 from autobatch.data.pack import pack as pack_by
 from autobatch.data.schema import UNKNOWN, Schema
@@ -31,7 +31,7 @@ from autobatch.data.storage import save as save_columns
 from autobatch.data.together import conform, width_of
 from autobatch.data.unpack import Common, Token, tokens_of, unpack
 from autobatch.errors import BatchError, PlanError
-from autobatch.ir.core import List, Tag
+from autobatch.ir.core import List, Ref, Tag
 from autobatch.planning.plan import Share
 
 # ---- packing
@@ -305,6 +305,12 @@ class Batch:
         if not tokens:
             return self.to_list()
         return list(unpack(self._fetched(), common=common, tokens=tokens)[: len(self)])
+
+    def rows(self) -> tuple[Token, np.ndarray[Any, Any]]:
+        """What tells the store of its objects from those of other batches, and the row of each."""
+        root = self.schema.root
+        assert isinstance(root, Ref) and self._leaves is not None
+        return self.tokens()[root.store], np.asarray(self._leaves.columns[ROOT])
 
     def tokens(self) -> Mapping[str, Token]:
         """What tells the stores of its objects from those of other batches."""

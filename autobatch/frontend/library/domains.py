@@ -61,6 +61,8 @@ class Domain:
             self.function(*(cls(x) for cls, x in zip(types, self.sample, strict=True)))
         except (ArithmeticError, ValueError) as error:
             return type(error).__name__, str(error)
+        except TypeError:  # floats are not shifted: that is refused elsewhere
+            return None
         return None
 
 

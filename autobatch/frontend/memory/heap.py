@@ -225,7 +225,7 @@ class NeedsMemory(UnsupportedError):
         self.error = error
         self.classes = (*classes, *(cls for _, cls, _ in forms if cls is not None))
         self.sites = dict(sites or {})
-        self.forms = frozenset(forms)
+        self.forms = tuple(dict.fromkeys(forms))
 
 
 class CompilesInMemory(UnsupportedError):

@@ -44,7 +44,7 @@ from autobatch.data.reading import (
 # The functions that visit Python objects, as LLVM IR: they call CPython, by whose lock no other thread runs meanwhile.
 #
 #     read(state)     visits all objects of the examples, in pre-order, and writes a log of what each of them holds;
-#                     then gives each of them a row, if the schema has a place for all that they hold
+#                     then gives each of them a row, if there is a schema, and it has a place for all that they hold
 #     fill(state)     the log, visit after visit -> the columns of the schema
 #
 # `data/reading.py` says what lies where. Where lists, tuples and floats have what they hold was looked up before
@@ -468,6 +468,7 @@ def _visit(layout: ObjectLayout) -> str:
         },
     )
     w.put_word(w.pointer(ReaderState.VISITS), number, f.get(table))
+    w.put_word(w.pointer(ReaderState.OBJECTS), number, w.number("%x"))
     w.put_word(w.pointer(ReaderState.PLACES), number, "-1")
     w.put_word(w.pointer(ReaderState.SIZES), number, n)
     w.put(ReaderState.VISITS_USED, f.add(number, 1))
@@ -534,6 +535,7 @@ def _read(layout: ObjectLayout) -> str:
             at = w.word(w.pointer(ReaderState.STACK), top)
             held = w.address(payload, at)
             w.check(f.let(f"call i64 @visit(ptr noalias %state, ptr {held}, i64 {at})"))
+    w.stop(w.is_(w.field(ReaderState.ROOT), -1), 0)
     w.check(f.let("call i64 @number(ptr noalias %state)"))
     codes = w.pointer(ReaderState.CODES)
     with f.loop(0, w.field(ReaderState.LOG_USED), 1) as k:  # from here on they are held by us
