@@ -50,6 +50,7 @@ from autobatch.ir.template import (
     MadeTemplate,
     OptionalTemplate,
     Output,
+    OwnField,
     Pointer,
     Template,
     outputs,
@@ -774,8 +775,12 @@ class Assembler:
             if members and key == CLASS:
                 tags = cell.values
                 continue
-            owners = tuple(k for k, m in enumerate(members) if key in m.keys) if members else (0,)
-            fields.append(self.field(str(key), cell, f"{name}.{key}", owners))
+            if isinstance(key, OwnField):
+                column = f"{name}.{key.name} of {key.member}"
+                fields.append(self.field(str(key.name), cell, column, (key.member,)))
+                continue
+            shared = (k for k, m in enumerate(members) if key in m.keys and OwnField(key, k) not in template.keys)
+            fields.append(self.field(str(key), cell, f"{name}.{key}", tuple(shared) if members else (0,)))
         self.stores[position] = Store(name, _classes(name, template, members), tuple(fields))
         self.columns[f"{name}.#tag"] = tags
         self.columns[transfer.STARTS + name] = level.starts

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, assert_never
+from typing import Any, NamedTuple, assert_never
 
 import numpy as np
 
@@ -135,6 +135,13 @@ class Pointer:
 
     index: int
     of: str
+
+
+class OwnField(NamedTuple):
+    """The column of a field of objects in memory that those of one class, by position, have for themselves."""
+
+    name: Any
+    member: int
 
 
 CLASS, ORIGIN = "<class>", "<origin>"

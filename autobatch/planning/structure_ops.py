@@ -70,6 +70,8 @@ class StructureOps:
         known = self.columns.vocabularies.get(vocabulary, ())
         if tag < len(known):
             return known[tag]
+        if vocabulary not in self.strings:
+            return ""  # what is not set, in rows that do not read it
         made = self.words.setdefault(vocabulary, list(self.strings[vocabulary]))
         if tag >= len(made):
             made += list(self.strings[vocabulary])[len(made) :]

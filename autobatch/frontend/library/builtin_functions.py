@@ -425,8 +425,8 @@ def _type(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
         case v.MemoryRow(heap=heap) if list_heap.is_row(value):
             return v.Static(heap.python_class)
         case v.MemoryRow(heap=heap):
-            members = {heap.members[k]: frozenset({k}) for k in sorted(heaps.positions(s, value))}
-            return _one_of(s, members, lambda t, fit: list_heap.is_class(t, value, fit))
+            members = {heap.members[k]: frozenset({k}) for k in sorted(s.positions(value))}
+            return _one_of(s, members, lambda t, fit: heaps.is_class(t, value, fit))
         case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
             kinds = class_list(s, operand.type)
             places = defaultdict[Any, set[int]](set)

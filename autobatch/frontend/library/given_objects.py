@@ -190,8 +190,7 @@ def _changed_inside(s: LoweringState, heap: Heap) -> Iterator[str]:
     lists = {
         s.context.memory.sites[x].whole for x in s.context.memory.sites if isinstance(x, tuple) and x[0] == "given"
     }
-    assert heap.layout is not None
-    for name, held in zip(heap.layout.keys, heap.layout.items, strict=True):
+    for name, held in {name: x for cls in heap.members for name, x in heap.field_layouts(cls).items()}.items():
         inner = held.value if isinstance(held, OptionalLayout) else held
         if isinstance(inner, RowLayout) and inner.heap.whole in lists and s.context.fields_set[inner.heap.whole]:
             yield name

@@ -253,9 +253,8 @@ def _renewed_row(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract
 
 
 def _renewed_fields(s: LoweringState, words: v.Abstract, row: v.MemoryRow, cls: type, copies: v.Abstract) -> v.Abstract:
-    assert row.heap.layout is not None
-    for name, layout in zip(row.heap.layout.keys, row.heap.layout.items, strict=True):
-        if name in row.heap.forms[cls] and any(_pointed(layout)):
+    for name, layout in row.heap.field_layouts(cls).items():
+        if any(_pointed(layout)):
             held = heaps.field(s, row, name)
             assert held is not None
             copies, made = Copies.of(s, words).renewed(s, held, copies)

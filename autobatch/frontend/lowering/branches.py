@@ -23,7 +23,7 @@ from autobatch.frontend.lowering.attributes import (
     may_be_none,
 )
 from autobatch.frontend.lowering.joins import arms, attempt, conditional, join
-from autobatch.frontend.lowering.numbers import combine, negate, present, refuse_made, traced
+from autobatch.frontend.lowering.numbers import combine, negate, note_connected, present, refuse_made, traced
 from autobatch.frontend.lowering.selection import apply_choice
 from autobatch.frontend.lowering.sequences import length
 from autobatch.frontend.lowering.state import FLAGS, Ended, LoweringState, UnknownResult, hand_out, note_contents
@@ -33,7 +33,7 @@ from autobatch.frontend.types import values as v
 from autobatch.frontend.types.needs import decided
 from autobatch.frontend.types.statics import container_kind, inputs
 from autobatch.frontend.types.tags import tag_equal
-from autobatch.ir.core import BOOL, Apply, Array, List, Operand, Ref, Tag
+from autobatch.ir.core import BOOL, Apply, Array, List, Operand, Ref, Tag, Value
 from autobatch.ir.ops import OWN
 
 Body = Callable[[LoweringState], None]
@@ -348,7 +348,10 @@ def _connect(
     if not harmless(t, s.env):
         pair = (_as_value(value), decided)
         a, b = (t, other) if conjunction else (other, t)
-        return join(s, first, a, b, [pair if conjunction else pair[::-1]])[0]
+        (found,) = join(s, first, a, b, [pair if conjunction else pair[::-1]])
+        if isinstance(found, v.Leaf) and isinstance(found.operand, Value) and isinstance(value, Value):
+            note_connected(s, found.operand, "and" if conjunction else "or", first, value)
+        return found
     if value is not conjunction and isinstance(value, bool):
         return decided
     s.block.body += t.block.body

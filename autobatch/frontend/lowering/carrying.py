@@ -19,7 +19,6 @@ from autobatch.frontend.lowering.joins import as_array, common, common_layouts, 
 from autobatch.frontend.lowering.state import BROKE, RESULT, RETURNED, LoweringState, unset
 from autobatch.frontend.memory import heaps
 from autobatch.frontend.memory.heap import is_state
-from autobatch.frontend.memory.heaps import linked, nests_without_end
 from autobatch.frontend.memory.identity import containers
 from autobatch.frontend.memory.rebinding import without_memory
 from autobatch.frontend.syntax.sources import changed, nodes_in, stores
@@ -33,7 +32,7 @@ from autobatch.frontend.types.layouts import (
     leaf_types,
     rebuild,
 )
-from autobatch.frontend.types.unify import is_static_set
+from autobatch.frontend.types.unify import is_static_set, linked, nests_without_end
 from autobatch.ir.core import INT, Operand, Region, Value
 from autobatch.source import Span
 

@@ -50,7 +50,21 @@ from autobatch.frontend.types.unify import (
     unify,
 )
 from autobatch.ir import jax_compat
-from autobatch.ir.core import INT, Apply, Array, BuiltObject, If, Instruction, List, Map, Operand, Ref, Region, Value
+from autobatch.ir.core import (
+    INT,
+    Apply,
+    Array,
+    BuiltObject,
+    If,
+    Instruction,
+    List,
+    Map,
+    Operand,
+    Ref,
+    Region,
+    Tag,
+    Value,
+)
 from autobatch.ir.ops import OWN, own
 from autobatch.source import Span
 
@@ -191,6 +205,9 @@ def _merge(
             result = s.context.value(type)
             results[result] = (left, right)
             merged.append(result)
+            words = [s.one_of(left), s.one_of(right)] if isinstance(type, Tag) else [None]
+            if None not in words:
+                s.context.meanings[result] = ("one_of", frozenset[Any]().union(*filter(None, words)))
     if results or a.block.body or b.block.body:
         then = Region((), tuple(a.block.body), tuple(x for x, _ in results.values()))
         orelse = Region((), tuple(b.block.body), tuple(y for _, y in results.values()))

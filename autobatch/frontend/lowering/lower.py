@@ -488,6 +488,7 @@ def _rounds(
             context.memory.assumed.clear()
             if not context.again:
                 context.memory.settled.clear()
+            rounds = ROUNDS
             continue  # that has an end: there are so many classes, fields and functions
         except Restart:
             rounds -= 1

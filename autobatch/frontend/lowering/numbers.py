@@ -65,7 +65,9 @@ def operand_of(s: LoweringState, value: v.Abstract) -> Operand:
 
 def tag(s: LoweringState, value: Any, type: Tag) -> Operand:
     """A string or enum member as a value of the program."""
-    return s.apply(own("tag", value=value), (), type)
+    made = s.apply(own("tag", value=value), (), type)
+    s.context.meanings[made] = ("one_of", frozenset({value}))
+    return made
 
 
 _NONE = ("TypeError", "None where a value is needed")
@@ -134,8 +136,18 @@ OF_ARRAYS = ("of arrays",)
 def combine(s: LoweringState, kind: str, a: Operand, b: Operand) -> Operand:
     """`a and b` or `a or b` of bools that are both evaluated."""
     result = s.apply(Op(kind, (), lax.and_p if kind == "and" else lax.or_p), (a, b), BOOL)
-    s.context.meanings[result] = (kind, a, b)
+    note_connected(s, result, kind, a, b)
     return result
+
+
+def note_connected(s: LoweringState, result: Value, kind: str, a: Operand, b: Operand) -> None:
+    """Note what `a and b` or `a or b` means; of two tests of the class of one object it is such a test."""
+    match [s.context.meanings.get(x) if isinstance(x, Value) else None for x in (a, b)]:
+        case ("is_class", reference, true, false), ("is_class", other, more, less) if other == reference:
+            both = (true & more, false | less) if kind == "and" else (true | more, false & less)
+            s.context.meanings[result] = ("is_class", reference, *both)
+        case _:
+            s.context.meanings[result] = (kind, a, b)
 
 
 def own_number(s: LoweringState, name: str, *operands: Operand, python: bool = False, **params: Any) -> v.Leaf:

@@ -131,9 +131,14 @@ def apply_binary(s: LoweringState, function: Callable[..., Any], a: v.Abstract, 
         a, b = (b, a) if function is operator.mul and not is_text(a) else (a, b)
         if function is operator.add and not all(is_text(x) or _is_string(x) for x in (a, b)):
             _refuse(s, function, a, b, cure="make a string of what is none: str(x)")
+        if function is operator.mul and not _is_whole(b):
+            _refuse(s, function, a, b, cure="a string is multiplied by an int alone")
         return text(s, f"__{_NAMES[function]}__", a, b)
     if function is operator.mul and {_is_string(a), _is_string(b)} == {True, False}:
-        return text(s, "__mul__", a, b) if _is_string(a) else text(s, "__mul__", b, a)
+        a, b = (a, b) if _is_string(a) else (b, a)
+        if not _is_whole(b):
+            _refuse(s, function, a, b, cure="a string is multiplied by an int alone")
+        return text(s, "__mul__", a, b)
     left, right = expand(s, copied(s, a)), expand(s, copied(s, b))
     if function is operator.mod and isinstance(a, v.Static) and isinstance(a.value, str):
         return percent(s, a.value, right)
@@ -194,9 +199,8 @@ def _repeat(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
 def _is_whole(value: v.Abstract) -> bool:
     if isinstance(value, v.Static):
         return isinstance(value.value, int)
-    return (
-        isinstance(value, v.Leaf) and isinstance(value.type, Array) and value.type.is_scalar and value.type.is_integer
-    )
+    type = value.type if isinstance(value, v.Leaf) else None
+    return isinstance(type, Array) and type.is_scalar and (type.is_integer or type.is_bool)
 
 
 def _not_negative(n: Any) -> Any:
@@ -304,7 +308,7 @@ def _ordered(s: LoweringState, function: Callable[..., Any], a: v.Abstract, b: v
     if isinstance(a, v.Static) and isinstance(b, v.Static):
         return fold(s, function, a.value, b.value)
     if is_number(a) and is_number(b):
-        return binary(s, function, a, b)
+        return _telling(s, function, a, b, binary(s, function, a, b))
     if is_stack(s, a) or is_stack(s, b):
         return s.context.rules.stacked(s, function, (a, b))
     if is_text(a) or is_text(b):
@@ -339,7 +343,7 @@ def compare_with(s: LoweringState, function: Callable[..., Any], a: v.Abstract, 
 
 def not_equal(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     if is_number(a) and is_number(b) and not (isinstance(a, v.Static) and isinstance(b, v.Static)):
-        return binary(s, operator.ne, a, b)
+        return _telling(s, operator.ne, a, b, binary(s, operator.ne, a, b))
     if alternatives(s, a) or alternatives(s, b):
         return not_expression(s, equal(s, a, b))
     if (is_stack(s, a) or is_stack(s, b)) and not _is_nothing(a) and not _is_nothing(b):
@@ -361,12 +365,12 @@ def equal(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
         if alternatives(s, x):
             return by_type(s, x, partial(_equal_to, y), _is_none(s, y))
     if is_number(a) and is_number(b):
-        return binary(s, operator.eq, a, b)
+        return _telling(s, operator.eq, a, b, binary(s, operator.eq, a, b))
     if is_stack(s, a) or is_stack(s, b):
         return s.context.rules.stacked(s, operator.eq, (a, b))
     for x, y in ((a, b), (b, a)):
         if isinstance(x, v.Leaf) and isinstance(x.type, Tag):
-            return v.Leaf(tag_equal(s, x.operand, present(s, y)))
+            return _telling(s, operator.eq, x, y, v.Leaf(tag_equal(s, x.operand, present(s, y))))
     for x, y in ((a, b), (b, a)):
         if isinstance(x, v.Leaf) and isinstance(x.type, Ref) and (_is_container(y) or _holds_container(s, y)):
             return _equal_parts(s, x, y, sorted(classes_of(s, x)))
@@ -390,6 +394,27 @@ def equal(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     if type(a) is type(b) and type(left) is type(right):
         s.refuse("these values cannot be compared with `==`", "compare their parts")
     return v.Static(False)
+
+
+def _telling(
+    s: LoweringState, function: Callable[..., Any], a: v.Abstract, b: v.Abstract, result: v.Leaf
+) -> v.Abstract:
+    """The result of a comparison. Of what an object has by its class with a constant, it says of which that is."""
+    if not isinstance(a, v.Leaf) or not isinstance(a.operand, Value) or not isinstance(b, v.Static):
+        return result
+    match s.context.meanings.get(a.operand):
+        case ("of_class", row, by_class):
+            found = {
+                k: (True, False) if held is None else [function(x, b.value) for x in held]
+                for k, held in by_class.items()
+            }
+            fit, unfit = (frozenset(k for k, may in found.items() if wanted in may) for wanted in (True, False))
+            possible = s.positions(row)
+            if not possible & fit or not possible & unfit:
+                return v.Static(bool(possible & fit))
+            if isinstance(result.operand, Value):
+                s.context.meanings[result.operand] = ("is_class", row.operand, fit, unfit)
+    return result
 
 
 def _is_container(value: v.Abstract) -> bool:
@@ -507,7 +532,7 @@ def identical(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
         return v.Static(a.value is b.value)
     for x, y in ((a, b), (b, a)):
         if isinstance(x, v.Leaf) and isinstance(x.type, Tag):
-            return v.Leaf(tag_equal(s, x.operand, y))
+            return _telling(s, operator.eq, x, y, v.Leaf(tag_equal(s, x.operand, y)))
         if isinstance(y, v.Static) and isinstance(y.value, bool) and isinstance(x, v.Leaf) and x.type == BOOL:
             return x if y.value else not_expression(s, x)
     if isinstance(a, v.Leaf) and isinstance(b, v.Leaf) and a.type == b.type and isinstance(a.type, Ref | List):
@@ -732,8 +757,12 @@ def subscript(s: LoweringState, value: v.Abstract, index: v.Abstract) -> v.Abstr
     value = list_heap.for_key(s, value, index)
     if list_heap.is_dict_row(value):
         return dict_heap.load(s, list_heap.there(s, value), index)
-    if list_heap.is_record_row(value) and bounds_of(index) is None:
-        return list_heap.load(s, list_heap.there(s, value), index)
+    if list_heap.is_record_row(value):
+        if (bounds := bounds_of(index)) is None:
+            return list_heap.load(s, list_heap.there(s, value), index)
+        if len(s.positions(value)) > 1 and all(isinstance(x, v.Static) for x in bounds):
+            of = slice(*(x.value for x in bounds if isinstance(x, v.Static)))
+            return list_heap.view(s, list_heap.there(s, value), list_heap.value, of)
     if list_heap.is_row(value) and bounds_of(index) is None:
         return item(s, value, index)
     value = list_heap.copied(s, value)

@@ -175,7 +175,8 @@ def _member(heap: Heap, form: Container, cls: type) -> Container:
     """What the objects of one class are, of several that have one memory."""
     held = dict(zip(form.keys, form.children, strict=True))
     keys = heap.forms.get(cls, ())
-    return Container(_kind(cls), tuple(held[k] for k in keys), keys, None if heap.is_record else cls)
+    children = tuple(held[heap.column(cls, k)] for k in keys)
+    return Container(_kind(cls), children, keys, None if heap.is_record else cls)
 
 
 def _kind(cls: type) -> str:

@@ -206,8 +206,15 @@ def _sample(value: v.Abstract) -> Any:
 
 def possible(s: LoweringState, choice: v.Choice) -> frozenset[int]:
     """The alternatives that may be picked here."""
-    known = s.block.fact(choice.index).classes if isinstance(choice.index, Value) else None
-    return frozenset(range(len(choice.alternatives))) if known is None else known
+    everything = frozenset(range(len(choice.alternatives)))
+    if not isinstance(choice.index, Value):
+        return everything
+    known = s.block.fact(choice.index).classes
+    match s.context.meanings.get(choice.index):
+        case ("of_class", row, by_class):
+            held = [by_class[k] for k in s.positions(row)]
+            everything = everything if None in held else frozenset().union(*held)
+    return everything if known is None else everything & known
 
 
 def is_one_of(s: LoweringState, choice: v.Choice, fit: frozenset[int], negated: bool = False) -> Operand:
@@ -222,7 +229,7 @@ def is_one_of(s: LoweringState, choice: v.Choice, fit: frozenset[int], negated: 
         return known.operand
     result = traced(s, _is_in, v.Leaf(choice.index), v.Static(tuple(sorted(fit & may_be)))).operand
     if isinstance(result, Value):
-        s.context.meanings[result] = ("is_class", choice.index, fit, may_be)
+        s.context.meanings[result] = ("is_class", choice.index, fit, may_be - fit)
         s.block.memo[key] = v.Leaf(result)
     return result
 

@@ -44,7 +44,7 @@ from autobatch.frontend.types.statics import (
 from autobatch.ir import jax_compat
 from autobatch.ir.core import BOOL, Apply, Array, Function, Instruction, Literal, Operand, Ref, Type, Value
 from autobatch.ir.ops import Op, own
-from autobatch.ir.template import Input, is_numpy
+from autobatch.ir.template import Input, OwnField, is_numpy
 from autobatch.source import NOWHERE, Span
 
 # ---- caught
@@ -396,7 +396,7 @@ class OpenBlock:
         self.known: dict[Operand, bool] = {}
         self.facts: dict[Operand, Fact] = {}
         self.memo: dict[Any, v.Abstract] = {}
-        self.stores: dict[Heap, tuple[v.Abstract, Mapping[str, tuple[Operand, v.Abstract]]]] = {}
+        self.stores: dict[Heap, tuple[v.Abstract, Mapping[str | OwnField, tuple[Operand, v.Abstract]]]] = {}
         """Of a memory as stores have left it, the fields that are known: the row, and what it holds."""
         self.guessed = False
 
@@ -544,16 +544,21 @@ class LoweringState:
                     self.block.facts[reference] = Fact(frozenset(), True, False)
                 else:
                     self.block.facts[reference] = replace(fact, null=False)
-            case ("is_class", reference, classes, possible):
-                self._assume_class(reference, classes, possible, truth)
+            case ("is_class", reference, *classes):  # those it may be of where this is true, and where it is not
+                fact, fit = self.block.fact(reference), classes[0 if truth else 1]
+                fit = fit if fact.classes is None else fit & fact.classes
+                self.block.facts[reference] = Fact(fit, fact.null and not truth, True)
 
-    def _assume_class(self, reference: Operand, classes: frozenset[int], possible: frozenset[int], truth: bool) -> None:
-        fact = self.block.fact(reference)
-        possible = possible if fact.classes is None else fact.classes
-        if truth:
-            self.block.facts[reference] = Fact(possible & classes, False, True)
-        else:
-            self.block.facts[reference] = Fact(possible - classes, fact.null, True)
+    def one_of(self, x: Operand) -> frozenset[Any] | None:
+        """The strings, or members of enums, that a value may be, where these are known."""
+        match self.context.meanings.get(x) if isinstance(x, Value) else None:
+            case ("one_of", words):
+                known: frozenset[Any] = words
+                return known
+            case ("of_class", _, by_class) if None not in by_class.values():
+                return frozenset[Any]().union(*by_class.values())
+            case _:
+                return None
 
     def possible(self, reference: Operand) -> frozenset[int]:
         """The classes that a reference may have here, as positions in its store."""
@@ -562,6 +567,14 @@ class LoweringState:
             return known
         assert isinstance(reference.type, Ref)
         return frozenset(range(len(self.context.schema.store(reference.type.store).classes)))
+
+    def positions(self, row: v.MemoryRow) -> frozenset[int]:
+        """The classes that an object in memory may have here: of those of which one is made."""
+        made = frozenset(k for k, c in enumerate(row.heap.members) if c in row.heap.forms or len(row.heap.members) == 1)
+        known = self.block.fact(row.operand).classes if isinstance(row.operand, Value) else None
+        for fewer in (row.classes, known):
+            made = made if fewer is None else made & fewer
+        return made
 
     def scalar(self, value: bool | int | float | complex) -> Literal:
         """A Python scalar as an operand."""

@@ -20,20 +20,30 @@ from typing import TYPE_CHECKING, Any
 from autobatch.errors import SourceError, UnsupportedError
 from autobatch.frontend.syntax.scopes import is_cell
 from autobatch.frontend.types.layouts import holds_containers
+from autobatch.ir.template import OwnField
 from autobatch.source import Span
 
 if TYPE_CHECKING:
-    from autobatch.frontend.types.layouts import RecordLayout
+    from autobatch.frontend.types.layouts import Layout, RecordLayout
     from autobatch.frontend.types.values import Abstract
 
 DICTS = (dict, Counter, defaultdict, set)
 """The classes of dicts that may have memory; a set has it as a dict whose values say nothing."""
 
 
-@cache
-def record_class(base: type, keys: tuple[Any, ...]) -> type:
+Tag = tuple[Any, frozenset[Any]]
+"""A place or key of a record, and the constants of which one is there."""
+
+
+def record_class(base: type, keys: tuple[Any, ...], tag: Tag | None = None) -> type:
     """The class of the dicts that have these constant keys in this order, or of the lists or tuples that have these
-    places, as the class of rows: each key or place is a field (`list_heap.py`). `base`: dict, list or tuple."""
+    places, as the class of rows: each key or place is a field (`list_heap.py`). `base`: dict, list or tuple; `tag`:
+    what those of the class have in common besides."""
+    return _record_class(base, keys, tag)
+
+
+@cache
+def _record_class(base: type, keys: tuple[Any, ...], tag: Tag | None) -> type:
     return type(base.__name__, (base,), {"record_keys": keys, "__module__": "builtins"})
 
 
@@ -63,12 +73,16 @@ class Heap:
     common, None while the first one is looked at; of lists, what their elements have, of dicts their pairs. `joined`:
     the memory that this one is a part of, as objects of both were found in one place. `members`: the classes whose
     objects have it; of several, each row says its own (`CLASS` of `ir/template.py`), and there is a column for each
-    field of any of them. `forms`: the fields of each class. `factory`: what gives a `defaultdict` its values.
-    `no_record`: why its dicts, of constant keys at first, or lists, of fixed length, are no records. `copies`: of what
-    lists of the examples are some of its lists copies, by where these lie? Then it must not matter which list is which,
-    as it does where they are `told_apart`: one is changed, or compared by `is`. `adopts`: may objects of the examples
-    stand where these do, so that each of them has a row as well, from where it is read? `may_adopt`: is that possible?
-    `given`: are all those of each example in it from the start (`given_objects.py`)?"""
+    field of any of them. `forms`: the fields of each class; `own`: the columns of fields that have one of their own, as
+    objects of other classes hold something else under that name; `tags`: what those of a class hold at one place, where
+    that is always one of some constants. `factory`: what gives a `defaultdict` its values.
+    `tagged`: are its records of different classes by a constant in them, as `("add", a, b)` is by its string?
+    `untagged`: they cannot be, as it is set. `no_record`: why its dicts, of constant keys at first, or lists, of fixed
+    length, are no records. `copies`: of what lists of the examples are some of its lists copies, by where these lie?
+    Then it must not matter which list is which, as it does where they are `told_apart`: one is changed, or compared by
+    `is`. `adopts`: may objects of the examples stand where these do, so that each of them has a row as well, from where
+    it is read? `may_adopt`: is that possible? `given`: are all those of each example in it from the start
+    (`given_objects.py`)?"""
 
     name: str
     cls: type
@@ -76,7 +90,11 @@ class Heap:
     joined: Heap | None = None
     members: list[type] = field(default_factory=list)
     forms: dict[type, tuple[str, ...]] = field(default_factory=dict)
+    own: dict[tuple[type, str], OwnField] = field(default_factory=dict)
+    tags: dict[type, Tag | None] = field(default_factory=dict)
     factory: Abstract | None = None
+    tagged: bool = False
+    untagged: bool = False
     no_record: str = ""
     copies: frozenset[str] = frozenset()
     told_apart: bool = False
@@ -129,6 +147,16 @@ class Heap:
         """What `type()` of its objects is: of records `dict`, `list` or `tuple`."""
         return record_base(self.cls) or self.cls
 
+    def column(self, cls: type, name: str) -> str | OwnField:
+        """The key of the column of a field."""
+        return self.own.get((cls, name), name)
+
+    def field_layouts(self, cls: type) -> dict[str, Layout]:
+        """What the fields of a class hold, by name."""
+        assert self.layout is not None
+        held = dict(zip(self.layout.keys, self.layout.items, strict=True))
+        return {name: held[self.column(cls, name)] for name in self.forms.get(cls, ())}
+
     def fits(self, other: Heap) -> bool:
         """May the two be one memory?"""
         if self is other or self.differ_in_copies(other):
@@ -154,6 +182,9 @@ class Heap:
                 for one in (self, other):
                     one.give_up_record("one of them may be one whose keys are computed")
         other.joined = self
+        if self.tagged != other.tagged:
+            self.members, other.members = [], []
+        self.tagged, self.untagged = self.tagged or other.tagged, self.untagged or other.untagged
         self.no_record = self.no_record or other.no_record
         self.factory = other.factory if self.factory is None else self.factory
         self.copies, self.told_apart = self.copies | other.copies, self.told_apart or other.told_apart
@@ -181,9 +212,14 @@ class Heap:
             self.members = [self.cls]
             self.forget()
 
+    def tag(self, tagged: bool) -> None:
+        """Let its records be of different classes by their tags, or not, because these are set."""
+        self.tagged, self.untagged, self.members = tagged, not tagged, []
+        self.forget()
+
     def forget(self) -> None:
         """Let what fields hold be found anew."""
-        self.layout, self.forms = None, {}
+        self.layout, self.forms, self.own, self.tags = None, {}, {}, {}
 
     @property
     def variable(self) -> str:

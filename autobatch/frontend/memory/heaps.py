@@ -16,18 +16,18 @@ from __future__ import annotations
 import ast
 import inspect
 import operator
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, NoReturn
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.lowering.joins import conditional, convert, stored
-from autobatch.frontend.lowering.numbers import negate, operand_of, traced
+from autobatch.frontend.lowering.numbers import combine, negate, operand_of, traced
 from autobatch.frontend.lowering.refusals import refused_field
 from autobatch.frontend.lowering.state import (
     ChangesObjects,
@@ -38,7 +38,6 @@ from autobatch.frontend.lowering.state import (
     expand,
 )
 from autobatch.frontend.memory.heap import (
-    Form,
     Heap,
     NeedsMemory,
     add_heap,
@@ -65,12 +64,20 @@ from autobatch.frontend.types.layouts import (
     static_type,
 )
 from autobatch.frontend.types.statics import is_namedtuple
-from autobatch.frontend.types.unify import LayoutConflict, holds_any, optional, type_conflict, unaliased, unify
+from autobatch.frontend.types.unify import (
+    LayoutConflict,
+    deepest,
+    holds_any,
+    position_among,
+    sort_of,
+    type_conflict,
+    unify,
+)
 from autobatch.ir import jax_compat, segments
 from autobatch.ir.capacity import NO_ROOM, out_of_room
 from autobatch.ir.core import INT, MADE, STR, Array, List, Literal, Operand, Ref, Tag, Type, Value
 from autobatch.ir.ops import own
-from autobatch.ir.template import CLASS, ORIGIN
+from autobatch.ir.template import CLASS, ORIGIN, OwnField
 
 # ---- columns
 #
@@ -176,98 +183,6 @@ def out_of_memory(s: LoweringState, value: v.Abstract) -> v.Abstract:
             return value
 
 
-# ---- growth
-#
-# Recursion that builds: results that nest deeper from round to round of the lowering.
-#
-#     double: Node(x, None)  ->  Node(x, Node(x, None) or None)  ->  ...  ->  made<>
-#
-# The type of such a result would never be the same in two rounds. The containers that hold themselves become made
-# objects (`boxes.py`), which are of one type however deep they nest.
-
-
-GROWTH = 2
-"""How often the result of a recursion may nest deeper from round to round, before its objects are made."""
-
-MANY = 50
-"""Containers in a variable from which on a loop in which it nests deeper is not tried again."""
-
-
-def settled(memory: LoweringMemory, function: Hashable, before: Layout, now: Layout) -> Layout:
-    """The layout of what a recursive function returns. Where it nests deeper from round to round it would never be
-    the same twice: the containers that hold themselves are made objects."""
-    deeper = _depths(now) - _depths(before)
-    if not deeper:
-        return now
-    memory.grown[function] = memory.grown.get(function, 0) + 1
-    return _boxed_layout(unaliased(now), set(deeper)) if memory.grown[function] > GROWTH else now
-
-
-def linked(layouts: Iterable[Layout], error: UnsupportedError) -> NeedsMemory:
-    """What to raise where containers of some layouts hold some of their own kind."""
-    deep = (key for layout in layouts for key, depth in _depths(layout).items() if depth > 1)
-    return NeedsMemory((), error, forms=tuple(dict.fromkeys(deep)))
-
-
-def deepest(before: Layout, now: Layout) -> tuple[list[type], int]:
-    """The classes of the user whose objects hold objects of the same class, deeper than they did; and how deep any
-    containers lie in those of their kind that did not."""
-    depths = _depths(now)
-    grown = {key: depths[key] for key in depths - _depths(before) if depths[key] > 1}
-    return [cls for _, cls, _ in grown if cls is not None], max(grown.values(), default=0)
-
-
-def nests_without_end(before: Layout, now: Layout) -> bool:
-    """Do containers lie deeper in one another than a turn of a loop before, and so many that it is no chain of
-    variables? What holds two of its kind has twice as many in each turn."""
-    return bool(_depths(now) - _depths(before)) and _count(now) > MANY
-
-
-def _count(layout: Layout) -> int:
-    """How many containers a value is made of."""
-    return isinstance(layout, RecordLayout) + sum(map(_count, _parts(layout)))
-
-
-def _depths(layout: Layout) -> Counter[Form]:
-    """For each class of containers, how many of it lie in one another."""
-    found: Counter[Form] = Counter()
-    for inner in _parts(layout):
-        found |= _depths(inner)
-    match layout:
-        case RecordLayout(kind, keys, items, cls, _) if items:
-            found[kind, cls, keys] += 1
-        case ListingLayout(array=False, is_tuple=is_tuple):
-            found["tuple" if is_tuple else "list", None, None] += 1
-    return found
-
-
-def _parts(layout: Layout) -> Iterator[Layout]:
-    match layout:
-        case RecordLayout(items=items):
-            yield from items
-        case OptionalLayout(value=inner) | ListingLayout(elem=inner):
-            yield inner
-        case ChoiceLayout(alternatives=alternatives):
-            yield from alternatives
-        case _:
-            return
-
-
-def _boxed_layout(layout: Layout, classes: set[Any]) -> Layout:
-    match layout:
-        case RecordLayout(kind, keys, items, cls, _):
-            if (kind, cls, keys) in classes:
-                return LeafLayout(MADE)
-            return replace(layout, items=tuple(_boxed_layout(x, classes) for x in items))
-        case OptionalLayout(value=inner, unset=unset):
-            boxed = _boxed_layout(inner, classes)
-            return OptionalLayout(boxed, unset) if unset else optional(boxed)
-        case ListingLayout(elem=elem):
-            return replace(layout, elem=_boxed_layout(unaliased(elem), classes))
-        case _:
-            return layout
-
-
 # ---- the memory of a class as a variable
 
 
@@ -308,7 +223,7 @@ def _columns(s: LoweringState, heap: Heap) -> list[Array]:
         for type in leaf_types(field):
             column = column_type(type)
             if column is None:
-                s.refuse(*refused_field(heap, key, field))
+                s.refuse(*refused_field(heap, _name(key), field))
             found.append(column)
     return found
 
@@ -493,10 +408,11 @@ def allocate(s: LoweringState, heap: Heap, record: v.Record, origin: v.Abstract 
     record = replace(record, items=tuple(as_field(s, x) for x in record.items))
     unset = [k for k in heap.forms.get(cls, ()) if k not in record.keys]
     keys, items = (*record.keys, *unset), (*record.items, *map(v.Unset, unset))
-    grow(s, heap, keys, [layout_of(x) for x in items])
+    grow(s, heap, keys, [layout_of(x) for x in items], cls)
     _note_form(s, heap, cls, own)
     layout = heap.layout
     assert layout is not None
+    record = replace(record, keys=tuple(heap.column(cls, k) for k in record.keys))
     items = tuple(_or_unset(record.get(k), k) for k in layout.keys)
     items = tuple(in_memory(s, x, k) for x, k in zip(items, layout.items, strict=True))
     count, *columns = memory_of(s, heap, write=True)
@@ -534,11 +450,14 @@ def as_field(s: LoweringState, value: v.Abstract) -> v.Abstract:
     return value
 
 
-def grow(s: LoweringState, heap: Heap, keys: tuple[Any, ...], items: list[Layout]) -> None:
-    """Note what fields hold. Where that is more than was known, all is lowered again."""
+def grow(s: LoweringState, heap: Heap, keys: tuple[Any, ...], items: list[Layout], cls: type | None = None) -> None:
+    """Note what fields, of a class, hold. Where that is more than was known, all is lowered again."""
     before = heap.layout
     known = dict(zip(before.keys, before.items, strict=True)) if before is not None else {}
-    wanted = {key: _as_column(s, x) for key, x in zip(keys, items, strict=True)}
+    wanted: dict[str | OwnField, Layout] = {}
+    for key, x in zip(keys, items, strict=True):
+        layout = _as_column(s, x)
+        wanted[key if cls is None else _column_for(heap, key, cls, known.get(key), layout)] = layout
     joined = dict(known)
     for key, layout in wanted.items():
         try:
@@ -568,6 +487,42 @@ def grow(s: LoweringState, heap: Heap, keys: tuple[Any, ...], items: list[Layout
             raise s.context.sites.refused(s.context.memory.sites, error, dicts=True) from None
         s.context.again = True
         _blank(s, heap)
+
+
+def _column_for(heap: Heap, name: str, cls: type, known: Layout | None, layout: Layout) -> str | OwnField:
+    """The column of a field of a class. It is one of its own where objects of other classes hold something of another
+    sort under that name, `known`."""
+    others = (c for c, names in heap.forms.items() if c is not cls and name in names and (c, name) not in heap.own)
+    if (cls, name) not in heap.own and known is not None and any(others):
+        none_apart = heap.tagged and (known == _NONE) != (layout == _NONE)
+        if none_apart or differ(known, layout):
+            heap.own[cls, name] = OwnField(name, heap.members.index(cls))
+    return heap.column(cls, name)
+
+
+def sort_of_element(layout: Layout) -> object:
+    """Where two values differ in this, one column cannot hold both as they are; None of None."""
+    if isinstance(layout, OptionalLayout):
+        return sort_of_element(layout.value)
+    found = leaf_type(layout)
+    if isinstance(layout, HeldLayout):
+        held = layout.value.value
+        found = static_type(held)
+        if held is None:
+            return None
+    if isinstance(found, Array):
+        return np.dtype(jax_compat.dtype_of(found.dtype)).kind if found.is_scalar else "array"
+    return sort_of(layout)
+
+
+def differ(a: Layout, b: Layout) -> bool:
+    """Would a column of both hold a choice between them?"""
+    sorts = {"number" if x in _NUMBERS else x for x in map(sort_of_element, (a, b))}
+    return None not in sorts and len(sorts) == 2
+
+
+_NUMBERS = ("b", "i", "u", "f", "c", "array")
+"""The sorts of numbers, which a column holds as that of all of them."""
 
 
 def _copies_in(layout: Layout) -> frozenset[str]:
@@ -638,8 +593,14 @@ def _in_one_memory(a: Layout, b: Layout) -> tuple[Layout, Layout]:
             return a, b
 
 
-def _words(heap: Heap, key: str) -> tuple[str, str]:
+def _name(key: Any) -> Any:
+    """The name of the field that a column is of."""
+    return key.name if isinstance(key, OwnField) else key
+
+
+def _words(heap: Heap, key: str | OwnField) -> tuple[str, str]:
     """What has different types, and what to do."""
+    key = _name(key)
     if heap.is_record:
         words = f"the values of the key {key!r} of dicts" if heap.is_dict else f"the elements at {key} of lists"
         return f"{words} in one place have", "give them one type"
@@ -652,24 +613,39 @@ def _words(heap: Heap, key: str) -> tuple[str, str]:
     return f"the field {key!r} of {heap.name} has", "give the field one type"
 
 
-def positions(s: LoweringState, row: v.MemoryRow) -> frozenset[int]:
-    """The classes that an object may have here: of those of which one is made."""
-    made = frozenset(k for k, c in enumerate(row.heap.members) if c in row.heap.forms or len(row.heap.members) == 1)
-    known = s.block.fact(row.operand).classes if isinstance(row.operand, Value) else None
-    for fewer in (row.classes, known):
-        made = made if fewer is None else made & fewer
-    return made
-
-
 def classes_of(s: LoweringState, row: v.MemoryRow) -> list[type]:
     """The same as classes."""
-    return [row.heap.members[k] for k in sorted(positions(s, row))]
+    return [row.heap.members[k] for k in sorted(s.positions(row))]
 
 
 def class_of(s: LoweringState, row: v.MemoryRow) -> type | None:
     """The class of an object, where it is known."""
     found = classes_of(s, row)
     return found[0] if len(found) == 1 else None
+
+
+def is_class(s: LoweringState, row: v.MemoryRow, classes: frozenset[int]) -> Operand:
+    """Is the object of one of these classes? Static where it is known. None is of no class."""
+    possible, there = s.positions(row), negate(s, missing(s, row))
+    if not possible & classes:
+        return s.scalar(False)
+    if possible <= classes:
+        return there
+    wanted = possible & classes
+    key = ("is_class", row.operand, wanted)
+    known = s.block.recall(key)
+    if isinstance(known, v.Leaf):
+        return known.operand
+    tag = field(s, row, CLASS)
+    assert tag is not None
+    tests = [traced(s, operator.eq, tag, v.Static(k)).operand for k in sorted(wanted)]
+    result = reduce(lambda a, b: combine(s, "or", a, b), tests)
+    if s.block.truth(there) is not True:
+        result = combine(s, "and", there, result)
+    if isinstance(row.operand, Value) and isinstance(result, Value):
+        s.context.meanings[result] = ("is_class", row.operand, wanted, possible - wanted)
+    s.block.memo[key] = v.Leaf(result)
+    return result
 
 
 def missing(s: LoweringState, row: v.MemoryRow) -> Operand:
@@ -717,23 +693,71 @@ def _one_object(a: Any, b: Any, first: Any, second: Any) -> Any:
 def field(s: LoweringState, row: v.MemoryRow, name: str) -> v.Abstract | None:
     """A field of an object that is not None; None where there is no such field."""
     assert row.heap.layout is not None
+    (column, classes), *others = _by_column(s, row, name)
+    if others:
+        this, rest = replace(row, classes=classes), replace(row, classes=frozenset().union(*(k for _, k in others)))
+        found = conditional(
+            s, is_class(s, row, classes), lambda t: present_field(t, this, name), lambda t: present_field(t, rest, name)
+        )
+        return _with_index(s, found, row, name)
     at = 1
     _, *columns = memory_of(s, row.heap)
-    where, value = _known_fields(s, row.heap.whole).get(name, (None, None))
+    where, value = _known_fields(s, row.heap.whole).get(column, (None, None))
     if where == row.operand:
         return value
     for key, layout in zip(row.heap.layout.keys, row.heap.layout.items, strict=True):
         types = leaf_types(layout)
-        if key == name:
+        if key == column:
             if layout == _NONE and row.heap.whole.given and s.context.memory.sets_attribute(name):
                 s.guess()
             read = columns[at - 1 : at - 1 + len(types)]
             found = rebuild(layout, iter([_read(s, c, row, t) for c, t in zip(read, types, strict=True)]))
             found = out_of_memory(s, found)
             s.context.identities.stored(found)
-            return found
+            return _with_tag(s, found, row, name) if row.heap.tags else found
         at += len(types)
     return None
+
+
+def _with_index(s: LoweringState, found: v.Abstract, row: v.MemoryRow, name: str) -> v.Abstract:
+    """A field that holds values of several sorts, of which the class of the object says which it is."""
+    if not isinstance(found, v.Choice) or not isinstance(found.index, Value):
+        return found
+    layout, by_class = layout_of(found), dict[int, frozenset[Any] | None]()
+    assert isinstance(layout, ChoiceLayout)
+    for k in s.positions(row):
+        held = row.heap.field_layouts(row.heap.members[k]).get(name)
+        parts = held.alternatives if isinstance(held, ChoiceLayout) else (held,)
+        places = [position_among(layout.alternatives, x) if x is not None else None for x in parts]
+        by_class[k] = None if None in places else frozenset(places)
+    s.context.meanings[found.index] = ("of_class", row, by_class)
+    return found
+
+
+def _with_tag(s: LoweringState, found: v.Abstract, row: v.MemoryRow, name: str) -> v.Abstract:
+    """A field, of which the class of the record may say what it may be."""
+    tags = {k: row.heap.tags.get(row.heap.members[k]) for k in s.positions(row)}
+    words = {k: tag[1] if tag is not None and tag[0] == name else None for k, tag in tags.items()}
+    first, *others = set(words.values()) or {None}
+    if first is not None and not others and len(first) == 1:
+        return v.Static(next(iter(first)))
+    return telling(s, found, row, words)
+
+
+def telling(
+    s: LoweringState, value: v.Abstract, row: v.MemoryRow, by_class: Mapping[int, frozenset[Any] | None]
+) -> v.Abstract:
+    """A value of which the class of an object says what it may be; behind a comparison that says of which it is."""
+    if isinstance(value, v.Leaf) and isinstance(value.operand, Value):
+        s.context.meanings[value.operand] = ("of_class", row, by_class)
+    return value
+
+
+def present_field(s: LoweringState, row: v.MemoryRow, name: str) -> v.Abstract:
+    """A field that is known to be there."""
+    found = field(s, row, name)
+    assert found is not None
+    return found
 
 
 def _written_to(s: LoweringState, column: v.Abstract, x: Operand, row: Operand) -> v.Leaf:
@@ -747,9 +771,26 @@ def _read(s: LoweringState, column: v.Abstract, row: v.MemoryRow, type: Type) ->
     return as_read(s, traced(s, _get_weak if weak else _get, column, v.Leaf(row.operand)).operand, type)
 
 
+def _put_field(s: LoweringState, row: v.MemoryRow, name: str, value: v.Abstract) -> v.Abstract:
+    put_field(s, row, name, value)
+    return v.Static(None)
+
+
+def _by_column(s: LoweringState, row: v.MemoryRow, name: str) -> list[tuple[str | OwnField, frozenset[int]]]:
+    """The columns of a field, with the classes, of those that the object may be of, whose field is there."""
+    heap, found = row.heap, dict[str | OwnField, frozenset[int]]()
+    for k in sorted(s.positions(row)):
+        column = heap.column(heap.members[k], name)
+        found[column] = found.get(column, frozenset()) | {k}
+    if len(found) > 1:
+        others = frozenset(k for k in found.get(name, ()) if name not in heap.forms.get(heap.members[k], ()))
+        found = {c: fit for c, k in found.items() if (fit := k - others if c == name else k)}
+    return list(found.items()) or [(name, frozenset())]
+
+
 def fields(s: LoweringState, row: v.MemoryRow, cls: type) -> v.Record:
     """All fields of an object that is of this class, as they are now."""
-    keys = row.heap.forms[cls]
+    keys, row = row.heap.forms[cls], replace(row, classes=frozenset({row.heap.members.index(cls)}))
     items = tuple(field(s, row, k) or v.Unset(k) for k in keys)
     if (base := record_base(cls)) is not None:
         return v.Record(base.__name__, keys, items)  # type: ignore[arg-type]
@@ -791,11 +832,16 @@ def set_field(s: LoweringState, row: v.MemoryRow, name: str, value: v.Abstract) 
                 f"the attribute {name!r} is set of an object that may be {cls.__name__}, which has none of that name",
                 "test with isinstance() which it is",
             )
+    if any((tag := row.heap.tags.get(cls)) is not None and tag[0] == name for cls in classes):
+        row.heap.whole.tag(False)
+        raise MemoryChanged
     s.context.identities.stored(value)
     s.context.sites.hold(value)
     value = as_field(s, value)
-    grow(s, row.heap, (name,), [layout_of(value)])
+    if not classes:
+        grow(s, row.heap, (name,), [layout_of(value)])
     for cls in classes:
+        grow(s, row.heap, (name,), [layout_of(value)], cls)
         _note_form(s, row.heap, cls, (name,))
     put_field(s, row, name, value)
 
@@ -803,23 +849,33 @@ def set_field(s: LoweringState, row: v.MemoryRow, name: str, value: v.Abstract) 
 def put_field(s: LoweringState, row: v.MemoryRow, name: str, value: v.Abstract) -> None:
     """Let a field, which objects of the class have, hold a value of its type."""
     s.context.fields_set[row.heap.whole][name] = None
-    layout = row.heap.layout
+    layout, (first, *others) = row.heap.layout, _by_column(s, row, name)
     assert layout is not None
-    value = in_memory(s, value, dict(zip(layout.keys, layout.items, strict=True))[name])
+    if others:
+        rest = replace(row, classes=frozenset().union(*(classes for _, classes in others)))
+        conditional(
+            s,
+            is_class(s, row, first[1]),
+            lambda t: _put_field(t, replace(row, classes=first[1]), name, value),
+            lambda t: _put_field(t, rest, name, value),
+        )
+        return
+    column, _ = first
+    value = in_memory(s, value, dict(zip(layout.keys, layout.items, strict=True))[column])
     count, *columns = memory_of(s, row.heap, write=True)
     at, after = 0, list(columns)
     for key, held in zip(layout.keys, layout.items, strict=True):
         types = leaf_types(held)
-        if key == name:
+        if key == column:
             for k, x in enumerate(convert(s, value, held)):
                 after[at + k] = _written_to(s, columns[at + k], x, row.operand)
         at += len(types)
-    known = {**_known_fields(s, row.heap.whole), name: (row.operand, value)}
+    known = {**_known_fields(s, row.heap.whole), column: (row.operand, value)}
     bind_memory(s, row.heap, [count, *after])
     s.block.stores[row.heap.whole] = s.env[row.heap.variable].value, known
 
 
-def _known_fields(s: LoweringState, heap: Heap) -> Mapping[str, tuple[Operand, v.Abstract]]:
+def _known_fields(s: LoweringState, heap: Heap) -> Mapping[str | OwnField, tuple[Operand, v.Abstract]]:
     """What is known to be in memory, as it was stored here and nothing has followed that could change it: for a field,
     the row and what that holds."""
     memory, known = next((b.stores[heap] for b in s.block.chain() if heap in b.stores), (None, {}))

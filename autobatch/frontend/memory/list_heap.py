@@ -14,10 +14,8 @@ import inspect
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import reduce
+from enum import Enum
 from typing import Any, Literal, NoReturn, TypeGuard
-
-import numpy as np
 
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.lowering.joins import conditional, convert
@@ -25,26 +23,22 @@ from autobatch.frontend.lowering.numbers import combine, negate, operand_of, pre
 from autobatch.frontend.lowering.selection import select
 from autobatch.frontend.lowering.state import LoweringState, MemoryChanged
 from autobatch.frontend.memory import heaps
-from autobatch.frontend.memory.heap import Heap, record_class
-from autobatch.frontend.memory.heaps import as_read, as_stored, classes_of, column_type, positions
+from autobatch.frontend.memory.heap import Heap, Tag, record_class
+from autobatch.frontend.memory.heaps import as_read, as_stored, classes_of, column_type
 from autobatch.frontend.memory.identity import dicts_have_memory
 from autobatch.frontend.memory.rebinding import list_change
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import (
-    HeldLayout,
     Layout,
-    OptionalLayout,
     layout_of,
-    leaf_type,
     leaf_types,
     rebuild,
-    static_type,
 )
-from autobatch.frontend.types.unify import constant, sort_of
-from autobatch.ir import jax_compat, segments
+from autobatch.frontend.types.unify import constant
+from autobatch.ir import segments
 from autobatch.ir.capacity import NO_ROOM, out_of_room
-from autobatch.ir.core import Array, Operand, Type, Value
-from autobatch.ir.template import CLASS
+from autobatch.ir.core import Operand, Type, Value
+from autobatch.ir.core import Tag as IrTag
 
 # ---- row classes
 #
@@ -63,30 +57,6 @@ Bind = Callable[[LoweringState, Any, v.Abstract, type, str], v.Abstract]
 Group = tuple[Any, frozenset[int]]
 
 
-def is_class(s: LoweringState, row: v.MemoryRow, classes: frozenset[int]) -> Operand:
-    """Is the object of one of these classes? Static where it is known. None is of no class."""
-    possible, there = positions(s, row), negate(s, heaps.missing(s, row))
-    if not possible & classes:
-        return s.scalar(False)
-    if possible <= classes:
-        return there
-    wanted = possible & classes
-    key = ("is_class", row.operand, wanted)
-    known = s.block.recall(key)
-    if isinstance(known, v.Leaf):
-        return known.operand
-    tag = heaps.field(s, row, CLASS)
-    assert tag is not None
-    tests = [traced(s, operator.eq, tag, v.Static(k)).operand for k in sorted(wanted)]
-    result = reduce(lambda a, b: combine(s, "or", a, b), tests)
-    if s.block.truth(there) is not True:
-        result = combine(s, "and", there, result)
-    if isinstance(row.operand, Value) and isinstance(result, Value):
-        s.context.meanings[result] = ("is_class", row.operand, wanted, possible)
-    s.block.memo[key] = v.Leaf(result)
-    return result
-
-
 def is_instance(s: LoweringState, row: v.MemoryRow, classes: tuple[type, ...]) -> v.Abstract:
     """`isinstance(row, classes)`"""
     fit = frozenset(k for k, c in enumerate(row.heap.members) if issubclass(c, classes))
@@ -97,7 +67,7 @@ def is_instance(s: LoweringState, row: v.MemoryRow, classes: tuple[type, ...]) -
             lambda t: v.Static(True),
             lambda t: is_instance(t, replace(row, null=False), tuple(c for c in classes if c is not type(None))),
         )
-    found = is_class(s, row, fit)
+    found = heaps.is_class(s, row, fit)
     known = s.block.truth(found)
     return v.Leaf(found) if known is None else v.Static(known)
 
@@ -105,7 +75,7 @@ def is_instance(s: LoweringState, row: v.MemoryRow, classes: tuple[type, ...]) -
 def read(s: LoweringState, row: v.MemoryRow, name: str, bind: Bind) -> v.Abstract:
     """`row.name`: a field, method, property or class attribute of an object that is not None."""
     groups = _groups(s, row, name)
-    if not positions(s, row):  # tests have ruled out all classes
+    if not s.positions(row):  # tests have ruled out all classes
         s.check(s.scalar(False), "AttributeError", f"'NoneType' object has no attribute {name!r}")
         s.dead = True
         return v.Static(None)
@@ -152,9 +122,9 @@ def _is_set(s: LoweringState, row: v.MemoryRow, name: str) -> Operand:
     fields = frozenset(k for k, c in enumerate(members) if name in row.heap.forms.get(c, ())) - always
     held = heaps.field(s, row, name) if fields else None
     if not isinstance(held, v.Optional) or not held.unset:
-        return is_class(s, row, always | fields)
-    is_set = combine(s, "and", is_class(s, row, fields), negate(s, held.missing))
-    return combine(s, "or", is_class(s, row, always), is_set)
+        return heaps.is_class(s, row, always | fields)
+    is_set = combine(s, "and", heaps.is_class(s, row, fields), negate(s, held.missing))
+    return combine(s, "or", heaps.is_class(s, row, always), is_set)
 
 
 def _is_slot(cls: type, name: str) -> bool:
@@ -178,14 +148,14 @@ def by_class(
     s: LoweringState, row: v.MemoryRow, each: Callable[[LoweringState, v.MemoryRow, type], v.Abstract]
 ) -> v.Abstract:
     """What is done with an object that is not None, for each class that it may have."""
-    groups = [(row.heap.members[k], frozenset({k})) for k in sorted(positions(s, row))]
+    groups = [(row.heap.members[k], frozenset({k})) for k in sorted(s.positions(row))]
     return _by_class(s, row, groups, each)
 
 
 def _groups(s: LoweringState, row: v.MemoryRow, name: str) -> list[Group]:
     """What a name is of the classes that an object may have: those of which it is the same form one group."""
     groups: list[Group] = []
-    for k in sorted(positions(s, row)):
+    for k in sorted(s.positions(row)):
         cls = row.heap.members[k]
         found = _FIELD if name in row.heap.forms.get(cls, ()) else inspect.getattr_static(cls, name, None)
         same = next((n for n, (other, _) in enumerate(groups) if other is found), None)
@@ -199,9 +169,9 @@ def _groups(s: LoweringState, row: v.MemoryRow, name: str) -> list[Group]:
 def _of_owners(s: LoweringState, row: v.MemoryRow, name: str, groups: list[Group]) -> v.MemoryRow:
     """The object, which is of a class that has the attribute; a check fails where it is not."""
     owners = frozenset(k for _, classes in groups for k in classes)
-    if others := positions(s, row) - owners:
+    if others := s.positions(row) - owners:
         without = row.heap.members[min(others)].__name__
-        s.check(is_class(s, row, owners), "AttributeError", f"{without!r} object has no attribute {name!r}")
+        s.check(heaps.is_class(s, row, owners), "AttributeError", f"{without!r} object has no attribute {name!r}")
     return replace(row, classes=owners)
 
 
@@ -218,7 +188,7 @@ def _by_class(
         return each(s, narrowed, found)
     return conditional(
         s,
-        is_class(s, row, classes),
+        heaps.is_class(s, row, classes),
         lambda t: each(t, narrowed, found),
         lambda t: _by_class(t, row, rest, each),
     )
@@ -260,21 +230,64 @@ def _give_up(s: LoweringState, heap: Heap, why: str) -> NoReturn:
     raise MemoryChanged
 
 
+MANY_TAGS = 32
+"""Classes of records from which on constants in them tell none apart: they are data."""
+
+
 def allocate(s: LoweringState, heap: Heap, value: v.Abstract) -> v.MemoryRow:
     """A new dict or list in memory, of one that is a value."""
     cls: type
+    tag: Tag | None = None
     match value:
         case v.Record(kind=kind, keys=keys) if kind == heap.python_class.__name__ and (
             heap.is_list or all(type(k) is str for k in keys)
         ):
-            cls = record_class(heap.python_class, keys)
+            tag = None if heap.untagged or heap.given else _tag(s, value)
+            cls = record_class(heap.python_class, keys, tag if heap.tagged else None)
         case _:
             _give_up(s, heap, "they are made with keys that are no constant strings, or of a length that is not fixed")
     if cls not in heap.members:
         heap.members.append(cls)
-        heap.forget()
-        raise MemoryChanged
+        s.context.again = True
+        if len(heap.members) > MANY_TAGS and heap.tagged:
+            heap.tag(False)
+            raise MemoryChanged
+        if len(heap.members) == 2:  # from here on each row says of which class it is
+            heap.forget()
+            raise MemoryChanged
+    if tag is not None and not heap.tagged and cls in heap.forms:
+        known = heap.field_layouts(cls)
+        if any(heaps.differ(known[k], layout_of(heaps.as_field(s, x))) for k, x in zip(keys, value.items, strict=True)):
+            heap.tag(True)
+            raise MemoryChanged
+    _note_tag(s, heap, cls, tag)
     return heaps.allocate(s, heap, v.Record("object", value.keys, value.items, cls))
+
+
+def _note_tag(s: LoweringState, heap: Heap, cls: type, tag: Tag | None) -> None:
+    """Note what a record of a class holds. Where that is more than was known, all is lowered again."""
+    known = heap.tags.get(cls, tag)
+    is_one = known is not None and tag is not None and known[0] == tag[0]
+    both = (tag[0], known[1] | tag[1]) if is_one and known is not None and tag is not None else None
+    if cls not in heap.tags or both != known:
+        heap.tags[cls] = both
+        s.context.again = True
+
+
+def _tag(s: LoweringState, value: v.Record) -> Tag | None:
+    """The first part of a record that is a string or a member of an enum, or an integer that comes first, and what it
+    may be, where that is known: it is constant, or is that of another record whose class is known."""
+    for n, (key, x) in enumerate(zip(value.keys, value.items, strict=True)):
+        if isinstance(x, v.Static) and (isinstance(x.value, str | Enum) or (n == 0 and type(x.value) is int)):
+            return key, frozenset({x.value})
+        if isinstance(x, v.Leaf) and isinstance(x.type, IrTag):
+            words = s.one_of(x.operand)
+            match s.context.meanings.get(x.operand) if isinstance(x.operand, Value) else None:
+                case ("of_class", row, by_class):  # of which it may be of fewer by now
+                    may_be = [by_class[k] for k in s.positions(row)]
+                    words = None if None in may_be else frozenset().union(*may_be)
+            return None if words is None else (key, words)
+    return None
 
 
 def become_record(s: LoweringState, heap: Heap, value: v.Abstract) -> None:
@@ -282,25 +295,10 @@ def become_record(s: LoweringState, heap: Heap, value: v.Abstract) -> None:
     would not stay what they are in one column."""
     if not heap.whole.may_be_record or not isinstance(value, v.Record):
         return
-    sorts = {_sort(layout_of(heaps.as_field(s, x))) for x in value.items}
+    sorts = {heaps.sort_of_element(layout_of(heaps.as_field(s, x))) for x in value.items}
     if len(sorts - {None}) > 1 or (None in sorts and sorts & {"b", "i"}):
         heap.whole.become_record()
         raise MemoryChanged
-
-
-def _sort(layout: Layout) -> object:
-    """Where two elements of a list differ in this, one column cannot hold both as they are; None of None."""
-    if isinstance(layout, OptionalLayout):
-        return _sort(layout.value)
-    found = leaf_type(layout)
-    if isinstance(layout, HeldLayout):
-        held = layout.value.value
-        found = static_type(held)
-        if held is None:
-            return None
-    if isinstance(found, Array):
-        return np.dtype(jax_compat.dtype_of(found.dtype)).kind if found.is_scalar else "array"
-    return sort_of(layout)
 
 
 # ---- reading
@@ -325,17 +323,11 @@ def for_key(s: LoweringState, value: v.Abstract, key: v.Abstract) -> v.Abstract:
 def _opened(s: LoweringState, row: v.MemoryRow, cls: type) -> v.Abstract:
     keys = _keys(cls)
     kind: Any = row.heap.python_class.__name__
-    return v.Record(kind, keys, tuple(_field(s, row, k) for k in keys))
+    return v.Record(kind, keys, tuple(heaps.present_field(s, row, k) for k in keys))
 
 
 def _keys(cls: type) -> tuple[Any, ...]:
     found: tuple[Any, ...] = cls.record_keys  # type: ignore[attr-defined]
-    return found
-
-
-def _field(s: LoweringState, row: v.MemoryRow, key: Any) -> v.Abstract:
-    found = heaps.field(s, row, key)
-    assert found is not None
     return found
 
 
@@ -347,7 +339,7 @@ def _constant(s: LoweringState, key: v.Abstract) -> object:
 
 def _owners(s: LoweringState, row: v.MemoryRow, key: object) -> tuple[frozenset[int], bool]:
     """The classes of those that the dict may be of which have the key; and is it always one of them?"""
-    possible = heaps.positions(s, row)
+    possible = s.positions(row)
     found = frozenset(k for k in possible if key in _keys(row.heap.members[k]))
     return found, found == possible
 
@@ -359,11 +351,11 @@ def load(s: LoweringState, row: v.MemoryRow, key: v.Abstract) -> v.Abstract:
         give_up(s, row, "a computed key is asked for")
     owners, _ = _owners(s, row, name)
     error = ("KeyError", repr(name).replace("{", "{{").replace("}", "}}"))
-    s.check(is_class(s, row, owners), *(error if row.heap.is_dict else ("IndexError", "list index out of range")))
+    s.check(heaps.is_class(s, row, owners), *(error if row.heap.is_dict else ("IndexError", "list index out of range")))
     if not owners:
         s.dead = True
         return v.Static(None)
-    return _field(s, replace(row, classes=owners), name)
+    return heaps.present_field(s, replace(row, classes=owners), name)
 
 
 def _place(s: LoweringState, row: v.MemoryRow, key: v.Abstract) -> Any:
@@ -372,7 +364,7 @@ def _place(s: LoweringState, row: v.MemoryRow, key: v.Abstract) -> Any:
     name = _constant(s, key)
     if row.heap.is_dict or not isinstance(name, int) or name >= 0:
         return name
-    counts = {len(_keys(row.heap.members[k])) for k in heaps.positions(s, row)}
+    counts = {len(_keys(row.heap.members[k])) for k in s.positions(row)}
     return name + counts.pop() if len(counts) == 1 else None
 
 
@@ -380,14 +372,14 @@ def holds(s: LoweringState, row: v.MemoryRow, key: v.Abstract) -> v.Abstract:
     """`key in row`"""
     name = _constant(s, key)
     owners, always = _owners(s, row, name)
-    return v.Static(always) if always or not owners else v.Leaf(is_class(s, row, owners))
+    return v.Static(always) if always or not owners else v.Leaf(heaps.is_class(s, row, owners))
 
 
 def has_keys(s: LoweringState, row: v.MemoryRow, keys: Iterable[v.Abstract]) -> Operand:
     """Is it a dict, and not None, with all these keys?"""
     names = [_constant(s, k) for k in keys]
     fitting = [k for k, cls in enumerate(row.heap.members) if all(n in _keys(cls) for n in names)]
-    return is_class(s, row, frozenset(fitting))
+    return heaps.is_class(s, row, frozenset(fitting))
 
 
 def get(s: LoweringState, row: v.MemoryRow, key: v.Abstract, default: v.Abstract) -> v.Abstract:
@@ -399,9 +391,9 @@ def get(s: LoweringState, row: v.MemoryRow, key: v.Abstract, default: v.Abstract
     assert isinstance(name, str)
     narrowed = replace(row, classes=owners)
     if always:
-        return _field(s, narrowed, name)
-    here = is_class(s, row, owners)
-    return conditional(s, here, lambda t: _field(t, narrowed, name), lambda t: default)
+        return heaps.present_field(s, narrowed, name)
+    here = heaps.is_class(s, row, owners)
+    return conditional(s, here, lambda t: heaps.present_field(t, narrowed, name), lambda t: default)
 
 
 # ---- views
@@ -415,23 +407,29 @@ def key(s: LoweringState, row: v.MemoryRow, name: str) -> v.Abstract:
 
 
 def value(s: LoweringState, row: v.MemoryRow, name: str) -> v.Abstract:
-    return _field(s, row, name)
+    return heaps.present_field(s, row, name)
 
 
 def pair(s: LoweringState, row: v.MemoryRow, name: str) -> v.Abstract:
-    return v.Record("tuple", (0, 1), (v.Static(name), _field(s, row, name)))
+    return v.Record("tuple", (0, 1), (v.Static(name), heaps.present_field(s, row, name)))
 
 
-def count(s: LoweringState, row: v.MemoryRow) -> v.Abstract:
-    """How many keys or elements it has."""
-    return by_class(s, row, lambda t, one, cls: v.Static(len(_keys(cls))))
+WHOLE = slice(None)
 
 
-def view(s: LoweringState, row: v.MemoryRow, part: Part) -> v.Record | v.Lazy:
-    """The keys, values or items, as they are when each is read; of a list its elements."""
-    if len(heaps.positions(s, row)) > 1:
-        return v.Lazy(count(s, row), lambda t, i: _of_any(t, row, part, i), None, (row,))
-    names = _keys(heaps.classes_of(s, row)[0])
+def count(s: LoweringState, row: v.MemoryRow, of: slice = WHOLE) -> v.Abstract:
+    """How many keys or elements it has, or a part of it."""
+    counts = {k: frozenset({len(_keys(row.heap.members[k])[of])}) for k in s.positions(row)}
+    return heaps.telling(s, by_class(s, row, lambda t, one, cls: v.Static(len(_keys(cls)[of]))), row, counts)
+
+
+def view(s: LoweringState, row: v.MemoryRow, part: Part, of: slice = WHOLE) -> v.Record | v.Lazy:
+    """The keys, values or items, as they are when each is read; of a list its elements, or some of them."""
+    if len(s.positions(row)) > 1:
+        is_tuple, is_list = (part is value and row.heap.python_class is x for x in (tuple, list))
+        item = lambda t, i: _of_any(t, row, part, i, of)
+        return v.Lazy(count(s, row, of), item, None, (row,), is_tuple, is_list and of is not WHOLE)
+    names = _keys(heaps.classes_of(s, row)[0])[of]
     if part is key:
         return v.Record("tuple", tuple(range(len(names))), tuple(map(v.Static, names)))
     return v.Lazy(v.Static(len(names)), lambda t, i: part(t, row, _named(names, i)), None, (row,))
@@ -442,13 +440,19 @@ def _named(names: tuple[str, ...], index: v.Abstract) -> str:
     return names[index.value]
 
 
-def _of_any(s: LoweringState, row: v.MemoryRow, part: Part, index: v.Abstract) -> v.Abstract:
-    """An item of a view of a dict whose keys depend on the row."""
-
-    def one(t: LoweringState, narrowed: v.MemoryRow, cls: type) -> v.Abstract:
-        return select(t, operand_of(t, index), [part(t, narrowed, k) for k in _keys(cls)])
-
-    return by_class(s, row, one)
+def _of_any(s: LoweringState, row: v.MemoryRow, part: Part, index: v.Abstract, of: slice) -> v.Abstract:
+    """An item of a view of a record whose keys depend on the row; it is there."""
+    named = {k: _keys(row.heap.members[k])[of] for k in s.positions(row)}
+    at = index.value if isinstance(index, v.Static) else 0
+    row = replace(row, classes=frozenset(k for k, names in named.items() if len(names) > at))
+    if isinstance(index, v.Static):
+        names = {named[k][at] for k in s.positions(row)}
+        if len(names) == 1:
+            return part(s, row, names.pop())
+        return by_class(s, row, lambda t, one, cls: part(t, one, _keys(cls)[of][at]))
+    return by_class(
+        s, row, lambda t, one, cls: select(t, operand_of(t, index), [part(t, one, k) for k in _keys(cls)[of]])
+    )
 
 
 def is_view(value: v.Abstract) -> TypeGuard[v.Lazy]:
@@ -476,7 +480,7 @@ def store(s: LoweringState, row: v.MemoryRow, key: v.Abstract, value: v.Abstract
     owners, always = _owners(s, row, name)
     if not always and row.heap.is_dict:
         give_up(s, row, f"the key {name!r} is added")
-    s.check(is_class(s, row, owners), "IndexError", "list assignment index out of range")
+    s.check(heaps.is_class(s, row, owners), "IndexError", "list assignment index out of range")
     if not owners:
         s.dead = True
         return
@@ -490,7 +494,7 @@ def set_default(
     name = _constant(s, key)
     if not isinstance(name, str) or not _owners(s, row, name)[1]:
         give_up(s, row, "a key is added by setdefault()")
-    return _field(s, row, name)
+    return heaps.present_field(s, row, name)
 
 
 def assign(s: LoweringState, row: v.MemoryRow, table: v.Record) -> None:

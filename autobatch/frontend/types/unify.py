@@ -7,12 +7,13 @@ Node(x)     and  a node of a tree   ->  made<>
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from autobatch.errors import SourceError, TypeConflictError
+from autobatch.errors import SourceError, TypeConflictError, UnsupportedError
 from autobatch.frontend.lowering.state import ChangesObjects, MemoryChanged
 from autobatch.frontend.memory.heap import Form, Heap, NeedsMemory
 from autobatch.frontend.types import values as v
@@ -42,7 +43,7 @@ from autobatch.ir.core import MADE, Array, BuiltObject, List, Ref, Tag, Type
 from autobatch.source import Span
 
 if TYPE_CHECKING:
-    from autobatch.frontend.lowering.state import LoweringState
+    from autobatch.frontend.lowering.state import LoweringMemory, LoweringState
 
 
 class LayoutConflict(Exception):
@@ -456,13 +457,13 @@ def _unify_records(a: RecordLayout, b: RecordLayout) -> Layout:
     if kinds <= {"dict", "table"} and ("table" in kinds or set(a.keys) != set(b.keys)):
         if _are_other_records(a, b):
             raise LayoutConflict(f"{describe(a)} and {describe(b)}", [_form(a), _form(b)])
-        return _unify_tables(a, b)
+        return _apart(_unify_tables(a, b), a, b)
     if a.kind == b.kind == "dict" and a.keys != b.keys and set(a.keys) == set(b.keys):
         position = dict(zip(b.keys, b.items, strict=True))
         b = replace(b, keys=a.keys, items=tuple(position[k] for k in a.keys))
     if a.kind == b.kind == "list" and len(a.items) != len(b.items):
         try:
-            return ListingLayout(_unify_all((*a.items, *b.items)))
+            return _apart(ListingLayout(_unify_all((*a.items, *b.items))), a, b)
         except LayoutConflict as conflict:
             raise LayoutConflict(str(conflict), conflict.forms or [_form(a), _form(b)]) from None
     if a.kind == b.kind == "tuple" and bool(a.items) != bool(b.items):  # it grows: other lengths are a conflict
@@ -471,6 +472,19 @@ def _unify_records(a: RecordLayout, b: RecordLayout) -> Layout:
         forms = [_form(a), _form(b)] if a.kind == b.kind == "tuple" else []
         raise LayoutConflict(f"{describe(a)} and {describe(b)}", forms)
     return replace(a, items=tuple(_unify(x, y) for x, y in zip(a.items, b.items, strict=True)))
+
+
+def _apart(layout: Layout, a: RecordLayout, b: RecordLayout) -> Layout:
+    """The layout of two lists of different lengths, or dicts of different keys. Where containers stand among other
+    values in it, they are nodes of a tree, whose places are better kept apart, in memory."""
+    for held in (layout, *(layout.items if isinstance(layout, RecordLayout) else ())):
+        elem = held.elem if isinstance(held, ListingLayout) else None
+        if isinstance(elem, ChoiceLayout) and not {sort_of(x) for x in elem.alternatives}.isdisjoint(_CONTAINERS):
+            raise LayoutConflict(f"{describe(a)} and {describe(b)}", [_form(a), _form(b)])
+    return layout
+
+
+_CONTAINERS = ("list", "tuple", "dict", "set", "object")
 
 
 def _form(layout: RecordLayout) -> Form:
@@ -557,3 +571,95 @@ def _kind(type: Array) -> int:
     if type.is_bool or type.dtype.startswith("key"):
         return _NO_NUMBER
     return 1 if type.is_integer else 3 if type.dtype.startswith("complex") else 2
+
+
+# ---- growth
+#
+# Recursion that builds: results that nest deeper from round to round of the lowering.
+#
+#     double: Node(x, None)  ->  Node(x, Node(x, None) or None)  ->  ...  ->  made<>
+#
+# The type of such a result would never be the same in two rounds. The containers that hold themselves become made
+# objects (`boxes.py`), which are of one type however deep they nest.
+
+
+GROWTH = 2
+"""How often the result of a recursion may nest deeper from round to round, before its objects are made."""
+
+MANY = 50
+"""Containers in a variable from which on a loop in which it nests deeper is not tried again."""
+
+
+def settled(memory: LoweringMemory, function: Hashable, before: Layout, now: Layout) -> Layout:
+    """The layout of what a recursive function returns. Where it nests deeper from round to round it would never be
+    the same twice: the containers that hold themselves are made objects."""
+    deeper = _depths(now) - _depths(before)
+    if not deeper:
+        return now
+    memory.grown[function] = memory.grown.get(function, 0) + 1
+    return _boxed_layout(unaliased(now), set(deeper)) if memory.grown[function] > GROWTH else now
+
+
+def linked(layouts: Iterable[Layout], error: UnsupportedError) -> NeedsMemory:
+    """What to raise where containers of some layouts hold some of their own kind."""
+    deep = (key for layout in layouts for key, depth in _depths(layout).items() if depth > 1)
+    return NeedsMemory((), error, forms=tuple(dict.fromkeys(deep)))
+
+
+def deepest(before: Layout, now: Layout) -> tuple[list[type], int]:
+    """The classes of the user whose objects hold objects of the same class, deeper than they did; and how deep any
+    containers lie in those of their kind that did not."""
+    depths = _depths(now)
+    grown = {key: depths[key] for key in depths - _depths(before) if depths[key] > 1}
+    return [cls for _, cls, _ in grown if cls is not None], max(grown.values(), default=0)
+
+
+def nests_without_end(before: Layout, now: Layout) -> bool:
+    """Do containers lie deeper in one another than a turn of a loop before, and so many that it is no chain of
+    variables? What holds two of its kind has twice as many in each turn."""
+    return bool(_depths(now) - _depths(before)) and _count(now) > MANY
+
+
+def _count(layout: Layout) -> int:
+    """How many containers a value is made of."""
+    return isinstance(layout, RecordLayout) + sum(map(_count, _parts(layout)))
+
+
+def _depths(layout: Layout) -> Counter[Form]:
+    """For each class of containers, how many of it lie in one another."""
+    found: Counter[Form] = Counter()
+    for inner in _parts(layout):
+        found |= _depths(inner)
+    match layout:
+        case RecordLayout(kind, keys, items, cls, _) if items:
+            found[kind, cls, keys] += 1
+        case ListingLayout(array=False, is_tuple=is_tuple):
+            found["tuple" if is_tuple else "list", None, None] += 1
+    return found
+
+
+def _parts(layout: Layout) -> Iterator[Layout]:
+    match layout:
+        case RecordLayout(items=items):
+            yield from items
+        case OptionalLayout(value=inner) | ListingLayout(elem=inner):
+            yield inner
+        case ChoiceLayout(alternatives=alternatives):
+            yield from alternatives
+        case _:
+            return
+
+
+def _boxed_layout(layout: Layout, classes: set[Any]) -> Layout:
+    match layout:
+        case RecordLayout(kind, keys, items, cls, _):
+            if (kind, cls, keys) in classes:
+                return LeafLayout(MADE)
+            return replace(layout, items=tuple(_boxed_layout(x, classes) for x in items))
+        case OptionalLayout(value=inner, unset=unset):
+            boxed = _boxed_layout(inner, classes)
+            return OptionalLayout(boxed, unset) if unset else optional(boxed)
+        case ListingLayout(elem=elem):
+            return replace(layout, elem=_boxed_layout(unaliased(elem), classes))
+        case _:
+            return layout

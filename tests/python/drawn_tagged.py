@@ -1,0 +1,166 @@
+"""Random languages: trees of several kinds of nodes, which a function makes of tokens, rewrites and reads. Drawn are
+the kinds, what stands for a node and how it is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import strategies as st
+
+from autobatch.testing.programs import Program
+
+ONE = {"neg": "-{a}", "half": "{a} * 0.5", "square": "{a} * {a}"}
+TWO = {"add": "{a} + {b}", "mul": "{a} * {b}", "less": "({a} if {a} < {b} else {b})"}
+PLACES = ("op", "left", "right")
+CLASSES = {"num": "Num", "var": "Var", "neg": "Neg", "half": "Half", "square": "Square"}
+
+
+class _Language:
+    def __init__(self, pick: Callable[[Any], Any]) -> None:
+        self.form = pick(["tuple", "list", "dict", "class", "enum", "integer"])
+        self.look = pick(["each", "first"] if self.form in ("dict", "class") else ["each", "first", "match"])
+        self.ones = [k for k in ONE if pick([True, False])] or ["neg"]
+        self.twos = [k for k in TWO if pick([True, False])] or ["add"]
+        self.kinds = ["num", "var", *self.ones, *self.twos]
+        if self.form in ("enum", "integer") and self.look == "match":
+            self.look = "first"
+
+    def tag(self, kind: str) -> str:
+        match self.form:
+            case "enum":
+                return f"Op.{kind}"
+            case "integer":
+                return str(self.kinds.index(kind))
+            case "class":
+                return f"{kind.capitalize()}"
+            case _:
+                return repr(kind)
+
+    def node(self, kind: str, *parts: str) -> str:
+        match self.form:
+            case "class":
+                return f"{self.tag(kind)}({', '.join(parts)})"
+            case "dict":
+                return "{" + ", ".join(f"{k!r}: {x}" for k, x in zip(PLACES, (self.tag(kind), *parts))) + "}"
+            case "list":
+                return f"[{', '.join((self.tag(kind), *parts))}]"
+            case _:
+                return f"({', '.join((self.tag(kind), *parts))},)"
+
+    def part(self, e: str, k: int) -> str:
+        if self.form == "class":
+            return f"{e}.{PLACES[k]}"
+        return f"{e}[{PLACES[k]!r}]" if self.form == "dict" else f"{e}[{k}]"
+
+    def is_kind(self, e: str, kind: str) -> str:
+        if self.form == "class":
+            return f"isinstance({e}, {self.tag(kind)})"
+        return f"{'op' if self.look == 'first' and e == 'e' else self.part(e, 0)} == {self.tag(kind)}"
+
+    def cases(self, bodies: dict[str, list[str]]) -> list[str]:
+        """The lines that do one thing for each kind of `e`; in them are `{a}` and `{b}`, its parts."""
+        lines = ["match e:"] if self.look == "match" else []
+        if self.look == "first" and self.form != "class":
+            lines.append(f"op = {self.part('e', 0)}")
+        for kind, body in bodies.items():
+            count = 2 if kind in TWO else 0 if kind == "var" else 1
+            if self.look == "match":
+                parts = ", ".join([self.tag(kind), *"ab"[:count]])
+                lines.append(f"    case ({parts},):" if self.form == "tuple" else f"    case [{parts}]:")
+                names = {"a": "a", "b": "b"}
+            else:
+                lines.append(f"if {self.is_kind('e', kind)}:")
+                names = {"a": self.part("e", 1), "b": self.part("e", 2)}
+            indent = "        " if self.look == "match" else "    "
+            lines += [indent + line.format(**names) for line in body]
+        return lines
+
+    def definitions(self) -> list[str]:
+        match self.form:
+            case "enum":
+                return ["import enum", "class Op(enum.Enum):", *(f"    {k} = {n}" for n, k in enumerate(self.kinds))]
+            case "class":
+                lines = []
+                for kind in self.kinds:
+                    fields = PLACES[1 : 1 + (2 if kind in TWO else 0 if kind == "var" else 1)]
+                    lines += [f"class {self.tag(kind)}:", f"    def __init__({', '.join(('self', *fields))}):"]
+                    lines += [f"        self.{name} = {name}" for name in fields] or ["        pass"]
+                return lines
+            case _:
+                return []
+
+
+def _escaped(line: str) -> str:
+    """A line that is formatted later, as it is."""
+    return line.replace("{", "{{").replace("}", "}}")
+
+
+def _block(head: str, lines: list[str]) -> list[str]:
+    return [head, *(f"    {line}" for line in lines)]
+
+
+@st.composite
+def programs(draw: Callable[..., Any]) -> tuple[Program, list[Any]]:
+    """A function `main(tokens, x)` and three examples of it."""
+    pick = lambda options: draw(st.sampled_from(list(options)))
+    language = _Language(pick)
+    build = ["stack = []", "for t in tokens:"]
+    arms = [("t >= 0", [f"stack.append({language.node('num', 't')})"])]
+    arms += [
+        (f"t == {-1 - n}", [f"stack.append({language.node(kind, 'stack.pop()')})"])
+        for n, kind in enumerate(language.ones)
+    ]
+    arms += [
+        (f"t == {-11 - n}", ["b, a = stack.pop(), stack.pop()", f"stack.append({language.node(kind, 'a', 'b')})"])
+        for n, kind in enumerate(language.twos)
+    ]
+    for n, (test, body) in enumerate(arms):
+        build += [f"    {line}" for line in _block(f"{'elif' if n else 'if'} {test}:", body)]
+    build += ["    else:", f"        stack.append({language.node('var')})"]
+    values = {"num": ["return {a}"], "var": ["return x"]}
+    values |= {k: ["u = value({a})", "return " + ONE[k].format(a="u")] for k in language.ones}
+    values |= {k: ["u, w = value({a}), value({b})", "return " + TWO[k].format(a="u", b="w")] for k in language.twos}
+    sizes = {"num": ["return 1"], "var": ["return 1"]}
+    sizes |= {k: ["return 1 + size({a})"] for k in language.ones}
+    sizes |= {k: ["return size({a}) + size({b})"] for k in language.twos}
+    one, two = language.ones[0], language.twos[0]
+    rewritten = {"num": ["u = {a} + 1.0", f"return {_escaped(language.node('num', 'u'))}"]}
+    rewritten |= {"var": [f"return {pick(['e', _escaped(language.node('num', '0.5'))])}"]}
+    for k in language.ones:
+        rewritten[k] = ["a1 = rewrite({a})"]
+        if k == one and pick([True, False]):
+            test, inner = language.is_kind("a1", k), language.part("a1", 1)
+            rewritten[k] += [_escaped(f"if {test}:"), f"    return {_escaped(inner)}"]
+        rewritten[k].append(f"return {_escaped(language.node(k, 'a1'))}")
+    for k in language.twos:
+        rewritten[k] = ["a1, b1 = rewrite({a}), rewrite({b})"]
+        if k == two and pick([True, False]):
+            test = f"{language.is_kind('a1', 'num')} and {language.is_kind('b1', 'num')}"
+            folded = language.node("num", f"{language.part('a1', 1)} + {language.part('b1', 1)}")
+            rewritten[k] += [_escaped(f"if {test}:"), f"    return {_escaped(folded)}"]
+        rewritten[k].append(f"return {_escaped(language.node(k, *pick([('a1', 'b1'), ('b1', 'a1')])))}")
+    order = draw(st.permutations(language.kinds))
+    functions = [
+        *_block("def size(e):", language.cases({k: sizes[k] for k in order})),
+        *_block("def rewrite(e):", language.cases({k: rewritten[k] for k in order})),
+    ]
+    inner = _block("def value(e):", language.cases({k: values[k] for k in order}))
+    end = pick([
+        ["return value(stack[-1]) + size(stack[-1])"],
+        ["return value(rewrite(stack[-1])), size(rewrite(stack[0]))"],
+        ["return [value(e) for e in stack]"],
+    ])  # fmt: skip
+    source = "\n".join([*language.definitions(), *functions, *_block("def main(tokens, x):", [*build, *inner, *end])])
+    numbers = st.sampled_from([0.25, 0.5, 1.0, 1.5, 2.0])
+    examples = []
+    for _ in range(3):
+        tokens, depth = [draw(numbers)], 1
+        for _ in range(draw(st.integers(0, 7))):
+            kind = pick(["num", "var", "one", *(["two"] * 2 if depth > 1 else [])])
+            depth += {"num": 1, "var": 1, "one": 0, "two": -1}[kind]
+            what = {"num": [0.5, 2.0], "var": [-20.0], "one": range(-len(language.ones), 0)}
+            what["two"] = range(-10 - len(language.twos), -10)
+            tokens.append(float(pick(what[kind])))
+        examples.append((tokens, draw(numbers)))
+    return Program(source + "\n"), examples

@@ -1,0 +1,71 @@
+"""Trees and lists of several kinds of tuples, lists, dicts and objects that the function makes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+import autobatch as ab
+from autobatch.testing import assert_same
+from tests.python import drawn_tagged
+from tests.python.tagged import NUMBERS, OF_NUMBERS, PROGRAMS, TOKENS, folded, indexed
+
+XLA = pytest.param("xla", marks=pytest.mark.xla)
+BACKENDS = ["llvm", "auto", XLA, pytest.param("interpret", marks=pytest.mark.long)]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("function", PROGRAMS, ids=[f.__name__ for f in PROGRAMS])
+def test_programs(function, backend):
+    with ab.options(trace=False):
+        found = ab.unbatch(ab.batched(function, backend=backend)(TOKENS, NUMBERS))
+    assert_same(found, list(map(function, TOKENS, NUMBERS)), tolerance=1e-4)
+
+
+@pytest.mark.parametrize("function", OF_NUMBERS)
+def test_derivatives(function):
+    found = ab.grad(ab.batched(function, backend="llvm"), 1)(TOKENS, NUMBERS)
+    step = 1e-5
+    wanted = [
+        (function(t, x + step) - function(t, x - step)) / (2 * step) for t, x in zip(TOKENS, NUMBERS, strict=True)
+    ]
+    np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3)
+
+
+@settings(max_examples=15, deadline=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck))
+@given(drawn_tagged.programs())
+def test_random_languages(drawn):
+    program, examples = drawn
+    tokens, xs = map(list, zip(*examples, strict=True))
+    with ab.options(trace=False):
+        found = ab.unbatch(ab.batched(program.function, backend="llvm")(tokens, xs))
+    assert_same(found, [program.function(*x) for x in examples], tolerance=1e-3)
+
+
+def test_integers_stay_integers_beside_floats():
+    """At one place of tuples that a tag tells apart."""
+
+    def f(x):
+        found = [("n", 7), ("x", x)] if x > 1 else [("x", x), ("n", 3)]
+        return [e[1] // 2 if e[0] == "n" else e[1] for e in found]
+
+    wanted = list(map(f, NUMBERS))
+    assert_same(ab.unbatch(ab.batched(f, backend="llvm")(NUMBERS)), wanted)
+
+
+def test_one_table_of_rows():
+    """Each kind of node is a class of rows in one memory; no example is traced."""
+    for function in (indexed, folded):
+        text = str(ab.batched(function, backend="llvm").explain(TOKENS, NUMBERS))
+        assert "traced" not in text
+
+
+def test_a_part_that_the_kind_has_not():
+    def f(x):
+        e = ("num", x) if x > 1 else ("name", "y")
+        stack = [e]
+        return stack[0][1] * 2.0
+
+    with pytest.raises(ab.ExampleError, match=r"TypeError|a value of type str"):
+        ab.batched(f, backend="llvm")(NUMBERS)
