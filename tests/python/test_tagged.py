@@ -69,3 +69,40 @@ def test_a_part_that_the_kind_has_not():
 
     with pytest.raises(ab.ExampleError, match=r"TypeError|a value of type str"):
         ab.batched(f, backend="llvm")(NUMBERS)
+
+
+def calculated(text):
+    """Tokens of two kinds at one place, of which one loop takes both."""
+    tokens, n = [], 0
+    for c in text:
+        if c.isdigit():
+            n = n * 10 + int(c)
+        else:
+            tokens.append(("num", n))
+            tokens.append(("op", c))
+            n = 0
+    tokens.append(("num", n))
+    total, product = 0, 1
+    for kind, value in tokens:
+        if kind == "num":
+            product *= value
+        elif value == "+":
+            total += product
+            product = 1
+    return total + product
+
+
+def test_tokens():
+    texts = ["1+2*3", "12", "2*3+4*5+6", "7+8"]
+    assert_same(ab.unbatch(ab.batched(calculated, backend="llvm")(texts)), list(map(calculated, texts)))
+
+
+def test_a_string_is_multiplied_by_an_int_alone():
+    def f(k, word):
+        try:
+            return word * (word if k > 1 else k > 0)
+        except TypeError:
+            return "?"
+
+    ks, words = [0, 1, 2, 3], ["a", "bc", "d", ""]
+    assert_same(ab.unbatch(ab.batched(f, backend="llvm")(ks, words)), list(map(f, ks, words)))
