@@ -11,7 +11,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.frontend.lowering import carrying
-from autobatch.frontend.memory import heaps
+from autobatch.frontend.types import unify
 
 lowering = sys.modules["autobatch.frontend.lowering.lower"]
 
@@ -138,7 +138,7 @@ def test_what_holds_two_of_its_kind_has_memory_before_it_is_large(monkeypatch: p
 
     def count(*args: Any) -> Any:
         made = wider(*args)
-        sizes.append(sum(heaps._count(x) for x in made.values()))
+        sizes.append(sum(unify._count(x) for x in made.values()))
         return made
 
     monkeypatch.setattr(carrying, "_wider", count)

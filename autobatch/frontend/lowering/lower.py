@@ -486,8 +486,8 @@ def _rounds(
         except MemoryChanged:
             note_adopting(context.memory)
             context.memory.assumed.clear()
-            if not context.again:
-                context.memory.settled.clear()
+            if not context.again or any(h.whole.layout is None for h in context.memory.heaps.values()):
+                context.memory.settled.clear()  # what was found with memory whose fields are found anew
             rounds = ROUNDS
             continue  # that has an end: there are so many classes, fields and functions
         except Restart:

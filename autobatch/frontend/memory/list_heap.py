@@ -248,13 +248,13 @@ def allocate(s: LoweringState, heap: Heap, value: v.Abstract) -> v.MemoryRow:
             _give_up(s, heap, "they are made with keys that are no constant strings, or of a length that is not fixed")
     if cls not in heap.members:
         heap.members.append(cls)
-        s.context.again = True
         if len(heap.members) > MANY_TAGS and heap.tagged:
             heap.tag(False)
             raise MemoryChanged
         if len(heap.members) == 2:  # from here on each row says of which class it is
             heap.forget()
             raise MemoryChanged
+        s.context.again = True
     if tag is not None and not heap.tagged and cls in heap.forms:
         known = heap.field_layouts(cls)
         if any(heaps.differ(known[k], layout_of(heaps.as_field(s, x))) for k, x in zip(keys, value.items, strict=True)):
