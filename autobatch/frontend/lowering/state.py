@@ -15,7 +15,7 @@ import builtins
 import functools
 import operator
 import types
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
@@ -183,7 +183,7 @@ class LoweringMemory:
     they planned? `letters`: are strings there code points? `adopting`: how many of these adopt objects of the examples?
     `filled`: the expressions whose arrays of data-dependent length are changed in place (`dynamic_arrays.py`);
     `unseen`: would a trace not see one of these changes? `own_lists`: are arguments that are lists of the examples
-    copied, as they are changed?
+    copied, as they are changed? `unread`: how often was a memory read before it was known what is in it?
     `read` and `written`: functions and loops, by their text, and what they need. See `graphs.py` for
     `plain`, `printing.py`."""
 
@@ -212,6 +212,7 @@ class LoweringMemory:
     rows: bool = True
     letters: bool = False
     adopting: int = 0
+    unread: Counter[Heap] = field(default_factory=Counter)
     filled: set[object] = field(default_factory=set)
     unseen: bool = False
     own_lists: bool = False

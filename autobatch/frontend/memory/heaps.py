@@ -35,6 +35,7 @@ from autobatch.frontend.lowering.state import (
     LoweringMemory,
     LoweringState,
     MemoryChanged,
+    UnknownResult,
     expand,
 )
 from autobatch.frontend.memory.heap import (
@@ -692,6 +693,8 @@ def _one_object(a: Any, b: Any, first: Any, second: Any) -> Any:
 
 def field(s: LoweringState, row: v.MemoryRow, name: str) -> v.Abstract | None:
     """A field of an object that is not None; None where there is no such field."""
+    if row.heap.layout is None:
+        _wait(s, row.heap)
     assert row.heap.layout is not None
     (column, classes), *others = _by_column(s, row, name)
     if others:
@@ -717,6 +720,18 @@ def field(s: LoweringState, row: v.MemoryRow, name: str) -> v.Abstract | None:
             return _with_tag(s, found, row, name) if row.heap.tags else found
         at += len(types)
     return None
+
+
+def _wait(s: LoweringState, heap: Heap) -> None:
+    """What a memory holds is found anew, and was not yet in this round: this path ends here."""
+    s.context.memory.unread[heap] += 1
+    if s.context.memory.unread[heap] <= MOST_WAITS:
+        s.context.again = True
+        raise UnknownResult
+
+
+MOST_WAITS = 8
+"""So often is a memory read before anything is found to be in it, until that counts as an error."""
 
 
 def _with_index(s: LoweringState, found: v.Abstract, row: v.MemoryRow, name: str) -> v.Abstract:
