@@ -106,3 +106,46 @@ def test_a_string_is_multiplied_by_an_int_alone():
 
     ks, words = [0, 1, 2, 3], ["a", "bc", "d", ""]
     assert_same(ab.unbatch(ab.batched(f, backend="llvm")(ks, words)), list(map(f, ks, words)))
+
+
+def updated(x):
+    dicts = [{"op": "a", "v": x}, {"op": "b", "v": "s"}]
+    for d in dicts:
+        if d["op"] == "a":
+            d.update({"op": "c"})
+    return [d["op"] for d in dicts]
+
+
+def exchanged(x):
+    rows = [["a", x], ["b", "s"], ["c", 2]]
+    rows[0][0], rows[1][0] = rows[1][0], rows[0][0]
+    return [r[0] for r in rows], [r[0] == "a" for r in rows]
+
+
+def renamed(row, word):
+    row[0] = word
+
+
+def by_a_helper(x):
+    rows = [["a", x], ["b", "s"]]
+    for r in rows:
+        if r[0] == "b":
+            renamed(r, "q")
+    return [r[0] for r in rows]
+
+
+def counted(x):
+    rows = [[0, x], [1, "s"]]
+    rows[0][0] += 5
+    return [r[0] for r in rows], [r[0] == 0 for r in rows]
+
+
+def nested(x):
+    pairs = [("a", ("b", x)), ("a", ("c", "s"))]
+    return [p[1][0] for p in pairs], [p[1][1] if p[1][0] == "b" else -1.0 for p in pairs]
+
+
+@pytest.mark.parametrize("function", [updated, exchanged, by_a_helper, counted, nested])
+def test_a_tag_is_what_was_stored_last(function):
+    xs = [0.5, 1.5]
+    assert_same(ab.unbatch(ab.batched(function, backend="llvm")(xs)), list(map(function, xs)))
