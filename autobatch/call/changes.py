@@ -181,7 +181,7 @@ def _write_objects(
         if not held or not all(type(x) is list for x in held):
             raise BatchError(not_changed(function, [name]))
     common, seen, fields = Common(), _SeenObjects(), part.fields
-    batches, tables = list[Batch](), list[tuple[Ragged, list[Sequence[Any]]]]()
+    batches, tables = list[tuple[Batch, Mapping[str, Token]]](), list[tuple[Ragged, list[Sequence[Any]]]]()
     for after, held, names, inside in zip(part.objects, given, fields.names, fields.inside, strict=False):
         if not isinstance(after, Ragged):  # nothing was changed
             continue
@@ -191,14 +191,14 @@ def _write_objects(
             continue
         begin, end = seen.more(kept, names)
         if isinstance(after.values, Batch):
-            token, rows = after.values.rows()
-            seen.in_memory(common, token, dict(zip(rows.tolist(), range(begin, end), strict=False)), inside)
-            batches.append(after.values)
+            tokens, (store, rows) = after.values.tokens(), after.values.rows()
+            seen.in_memory(common, tokens[store], dict(zip(rows.tolist(), range(begin, end), strict=False)), inside)
+            batches.append((after.values, tokens))
         else:
             for name in names:
                 seen.numbers(name, np.asarray(after.values[name]), begin, end)
-    for batch in batches:
-        batch.to_list_with(common, batch.tokens())
+    for batch, tokens in batches:
+        batch.to_list_with(common, tokens)
     found = seen.found
     for after, kept in tables:  # each of them in a tuple of its own
         found += _changed(unbatched(after, common), kept)

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 import autobatch as ab
 from autobatch.testing import assert_same
 from tests.python import drawn_tagged
-from tests.python.tagged import NUMBERS, OF_NUMBERS, PROGRAMS, TOKENS, folded, indexed
+from tests.python.tagged import NUMBERS, OF_NUMBERS, PROGRAMS, TOKENS
 
 XLA = pytest.param("xla", marks=pytest.mark.xla)
 BACKENDS = ["llvm", "auto", XLA, pytest.param("interpret", marks=pytest.mark.long)]
@@ -52,13 +52,6 @@ def test_integers_stay_integers_beside_floats():
 
     wanted = list(map(f, NUMBERS))
     assert_same(ab.unbatch(ab.batched(f, backend="llvm")(NUMBERS)), wanted)
-
-
-def test_one_table_of_rows():
-    """Each kind of node is a class of rows in one memory; no example is traced."""
-    for function in (indexed, folded):
-        text = str(ab.batched(function, backend="llvm").explain(TOKENS, NUMBERS))
-        assert "traced" not in text
 
 
 def test_a_part_that_the_kind_has_not():

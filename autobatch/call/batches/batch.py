@@ -306,11 +306,11 @@ class Batch:
             return self.to_list()
         return list(unpack(self._fetched(), common=common, tokens=tokens)[: len(self)])
 
-    def rows(self) -> tuple[Token, np.ndarray[Any, Any]]:
-        """What tells the store of its objects from those of other batches, and the row of each."""
+    def rows(self) -> tuple[str, np.ndarray[Any, Any]]:
+        """The store that the examples are in, and the row of each."""
         root = self.schema.root
         assert isinstance(root, Ref) and self._leaves is not None
-        return self.tokens()[root.store], np.asarray(self._leaves.columns[ROOT])
+        return root.store, np.asarray(self._leaves.columns[ROOT])
 
     def tokens(self) -> Mapping[str, Token]:
         """What tells the stores of its objects from those of other batches."""

@@ -127,15 +127,13 @@ def apply_binary(s: LoweringState, function: Callable[..., Any], a: v.Abstract, 
         return binary(s, function, a, b)
     if is_stack(s, a) or is_stack(s, b):
         return s.context.rules.stacked(s, function, (a, b))
-    if (function in (operator.add, operator.mul)) and (is_text(a) or is_text(b)):
-        a, b = (b, a) if function is operator.mul and not is_text(a) else (a, b)
-        if function is operator.add and not all(is_text(x) or _is_string(x) for x in (a, b)):
+    are_words = [is_text(x) or _is_string(x) for x in (a, b)]
+    if function is operator.add and (is_text(a) or is_text(b)):
+        if not all(are_words):
             _refuse(s, function, a, b, cure="make a string of what is none: str(x)")
-        if function is operator.mul and not _is_whole(b):
-            _refuse(s, function, a, b, cure="a string is multiplied by an int alone")
-        return text(s, f"__{_NAMES[function]}__", a, b)
-    if function is operator.mul and {_is_string(a), _is_string(b)} == {True, False}:
-        a, b = (a, b) if _is_string(a) else (b, a)
+        return text(s, "__add__", a, b)
+    if function is operator.mul and any(are_words):
+        a, b = (a, b) if are_words[0] else (b, a)
         if not _is_whole(b):
             _refuse(s, function, a, b, cure="a string is multiplied by an int alone")
         return text(s, "__mul__", a, b)

@@ -695,7 +695,6 @@ def field(s: LoweringState, row: v.MemoryRow, name: str) -> v.Abstract | None:
     """A field of an object that is not None; None where there is no such field."""
     if row.heap.layout is None:
         _wait(s, row.heap)
-    assert row.heap.layout is not None
     (column, classes), *others = _by_column(s, row, name)
     if others:
         this, rest = replace(row, classes=classes), replace(row, classes=frozenset().union(*(k for _, k in others)))
@@ -722,16 +721,17 @@ def field(s: LoweringState, row: v.MemoryRow, name: str) -> v.Abstract | None:
     return None
 
 
-def _wait(s: LoweringState, heap: Heap) -> None:
+def _wait(s: LoweringState, heap: Heap) -> NoReturn:
     """What a memory holds is found anew, and was not yet in this round: this path ends here."""
     s.context.memory.unread[heap] += 1
-    if s.context.memory.unread[heap] <= MOST_WAITS:
-        s.context.again = True
-        raise UnknownResult
+    if s.context.memory.unread[heap] > MOST_WAITS:
+        s.refuse(f"a {heap.kind} is read here before one is made on any path", "make one first, on every path")
+    s.context.again = True
+    raise UnknownResult
 
 
 MOST_WAITS = 8
-"""So often is a memory read before anything is found to be in it, until that counts as an error."""
+"""So often is a memory read before anything is found to be in it, until that is refused."""
 
 
 def _with_index(s: LoweringState, found: v.Abstract, row: v.MemoryRow, name: str) -> v.Abstract:
