@@ -99,7 +99,7 @@ class JsonWriter:
 
 def _place(x: Any) -> Any:
     """An order of the members of a set, so that equal programs are equal files."""
-    return (type(x).__name__, x.id if hasattr(x, "id") else x)
+    return (type(x).__name__, x.name if isinstance(x, enum.Enum) else x.id if hasattr(x, "id") else x)
 
 
 class JsonReader:

@@ -62,6 +62,19 @@ class Columns:
         """Bytes of all columns and starts."""
         return sum(a.nbytes for a in self.arrays.values()) + sum(a.nbytes for a in self.starts.values())
 
+    def row_of_other_class(self) -> tuple[str, int] | None:
+        """A store, and the first row there that holds a constant of which its class has none (`Class.tag`); None where
+        there is no such row."""
+        for store, f, constants in tagged_fields(self.schema):
+            words = self.vocabularies.get(f.type.vocabulary, ()) if isinstance(f.type, Tag) else ()
+            fits = np.ones((len(store.classes), len(words) + 1), np.bool_)
+            for k, held in constants.items():
+                fits[k] = [*(x in held for x in words), False]
+            wrong = ~fits[self.arrays[f"{store.name}.#tag"], self.arrays[f.column]]
+            if wrong.any():
+                return store.name, int(np.argmax(wrong))
+        return None
+
     @functools.cached_property
     def _like(self) -> dict[str, str]:
         """Of the spaces whose rows lie alike in all examples, as those of fields that hold one list each, the first."""
@@ -154,6 +167,18 @@ def _columns_of(schema: Schema) -> Iterator[Column]:
         yield Column(space, space, items.elem)
         if has_mask(items):
             yield Column(f"{space}?", space)
+
+
+@functools.lru_cache(maxsize=256)
+def tagged_fields(schema: Schema) -> tuple[tuple[Store, Field, Mapping[int, frozenset[Any]]], ...]:
+    """The fields that are the tag of some classes: their store, and the constants that each of these classes has."""
+    found = []
+    for store in schema.stores:
+        tags = {k: c.tag for k, c in enumerate(store.classes) if c.tag is not None}
+        for f in store.fields if tags else ():
+            if of := {k: tags[k][1] for k in f.classes if k in tags and tags[k][0] == f.name}:
+                found.append((store, f, of))
+    return tuple(found)
 
 
 def has_mask(place: Field | ListStore) -> bool:

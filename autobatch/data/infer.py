@@ -4,8 +4,10 @@ Everything is union-find (Tarjan 1975) over two kinds of nodes. A *place* is whe
 the elements of a list, the root. A *record* is a class: its places by field name. Two records met at one place share a
 store; the places of one field name in a store are one place where their types allow it. What is no record and stands
 where values of another sort stand too (`Node | float`, `list[int | str]`) is a record there, with the one field
-`VALUE`: its class says of which sort it is, as the tag of a tagged union does. Facts only ever join, so schemas grow
-monotonically: `merge(a, b)` replays both into one inference.
+`VALUE`: its class says of which sort it is, as the tag of a tagged union does. Tuples of one length and dicts of the
+same keys that hold other sorts are classes of their own where a constant tells them apart (`("num", 2.0)`, `("neg",
+tree)`), and one class where none does. Facts only ever join, so schemas grow monotonically: `merge(a, b)` replays both
+into one inference.
 
     examples                                 Node.left: record Node | Leaf, None seen
     Node(Leaf(1), None), Leaf(2.5)   ->      Node.right: unknown, None seen
@@ -18,9 +20,11 @@ from __future__ import annotations
 import dataclasses
 import enum
 import inspect
+import itertools
 import types
 import typing
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -33,6 +37,9 @@ from autobatch.ir.core import BOOL, FLOAT, INT, STR, Array, BuiltObject, List, R
 
 MAX_NESTING = 64
 """Lists in lists, at most: their type names every level. Deeper structure needs a class, which names itself."""
+
+MOST_CONSTANTS = 32
+"""Constants that one class of tuples or dicts has at its tag, at most: more are data."""
 
 RecordKind = Literal["object", "namedtuple", "tuple", "list", "dict", "table", "value"]
 Signature = tuple[str | None, ...]
@@ -95,9 +102,14 @@ class InferredRecord:
     signature: Signature = ()
     keys: tuple[str, ...] | None = None
     parent: InferredRecord | None = None
-    members: dict[Form, InferredRecord] = field(default_factory=dict)
-    """Of the record that stands for a store: its records without a class of the user, each by its form."""
+    members: list[InferredRecord] = field(default_factory=list)
+    """Of the record that stands for a store: its records without a class of the user."""
     where: str = ""
+    same: InferredRecord | None = None
+    """Another record of its store that it was found to be."""
+    tag: tuple[str, frozenset[Any]] | None = ("", frozenset())
+    """The first field of a tuple or dict that holds strings or members of an enum, and which; None: they are too many,
+    or nobody has noted them."""
 
     def find(self) -> InferredRecord:
         """The record that stands for all records of its store."""
@@ -111,7 +123,10 @@ class InferredRecord:
     @property
     def itself(self) -> InferredRecord:
         """The record that it is: one without a class of the user may have been found to be another of its store."""
-        return self.find().members.get(self.form, self)
+        record = self
+        while record.same is not None:
+            record = record.same
+        return record
 
     @property
     def form(self) -> Form:
@@ -124,6 +139,24 @@ class InferredRecord:
             return "table", self.name
         arrays = (s for s in self.signature if s is not None and s.endswith(("/array", "/scalar")))
         return (self.kind, *self.places, *arrays)
+
+    def told_from(self, other: InferredRecord) -> bool:
+        """Does a constant tell it from another one of its form, which holds other sorts?"""
+        if self.tag is None or other.tag is None or self.tag[0] != other.tag[0] or self.tag[1] & other.tag[1]:
+            return False
+        return self.tag[0] != "" and self.differs(other)
+
+    def differs(self, other: InferredRecord) -> bool:
+        """Does a record of the same form hold values of other sorts?"""
+        return any(a != b and None not in (a, b) for a, b in zip(self.signature, other.signature, strict=True))
+
+    def see_constants(self, tag: tuple[str, frozenset[Any]] | None) -> None:
+        """Some have these constants at their tag; None: nobody knows which."""
+        if tag is None or self.tag is None or self.tag[0] not in ("", tag[0]):
+            self.tag = None
+        else:
+            held = self.tag[1] | tag[1]
+            self.tag = (tag[0], held) if len(held) <= MOST_CONSTANTS else None
 
     def see_keys(self, keys: tuple[str, ...]) -> None:
         """A dict has its keys in this order."""
@@ -145,6 +178,8 @@ class Inference:
     differ: str = ""
     """Of the first place where values of several sorts met, two of them in words; of tuples of one length and of dicts
     of the same keys that is to be expected."""
+    untold: str = ""
+    """Of the first two classes that became one, as the constants of one of them were not known, what they hold."""
 
     def record(
         self, kind: RecordKind, cls: type | None, names: tuple[str, ...], signature: Signature = ()
@@ -162,7 +197,7 @@ class Inference:
         name = cls.__name__ if cls is not None else ("dict" if kind == "dict" else f"{kind}{len(names)}")
         made = InferredRecord(kind, name, cls, {n: InferredPlace(_in_words(name, kind, n)) for n in names}, signature)
         if cls is None:
-            made.members[made.form] = made
+            made.members.append(made)
         self.records.append(made)
         return made
 
@@ -177,7 +212,7 @@ class Inference:
 
     def _at(self, made: InferredRecord) -> InferredRecord:
         """A record of one place, where it is one with others of its form."""
-        made.members[made.form] = made
+        made.members.append(made)
         self.records.append(made)
         return made
 
@@ -245,23 +280,36 @@ class Inference:
         place.kind, place.leaf, place.items, place.numpy, place.record = "record", UNKNOWN, None, False, record
 
     def _same_store(self, a: InferredRecord, b: InferredRecord) -> None:
-        """Unify two stores; records of one form are one there."""
+        """Unify two stores; records of one form are one there, unless a constant tells them apart."""
         a, b = a.find(), b.find()
         if a is b:
             return
         b.parent = a
         alike: list[tuple[InferredPlace, InferredPlace]] = []  # joined when all members of `a` are known
-        for form, other in b.members.items():
-            mine = a.members.setdefault(form, other)
-            if mine is other:
-                continue
-            self.records.remove(other)
-            mine.where = min(mine.where, other.where)
-            sorts = zip(mine.signature, other.signature, strict=True)
-            mine.signature = tuple(x if x == y else x or y if None in (x, y) else "record" for x, y in sorts)
-            if other.keys is not None:
-                mine.see_keys(other.keys)
-            alike += [(mine.places[name], place) for name, place in other.places.items()]
+        for other in b.members:
+            mine = next((m for m in a.members if m.form == other.form and not m.told_from(other)), None)
+            if mine is None:
+                a.members.append(other)
+            else:
+                alike += self._one_record(mine, other)
+        self._join_all(alike)
+
+    def _one_record(self, mine: InferredRecord, other: InferredRecord) -> list[tuple[InferredPlace, InferredPlace]]:
+        """Two records of a store are one; the places to join."""
+        if mine.differs(other) and (mine.tag is None) != (other.tag is None):
+            self.untold = self.untold or f"{mine.name} and {other.name} whose elements have other types"
+        self.records.remove(other)
+        other.same = mine
+        mine.where = min(mine.where, other.where)
+        sorts = zip(mine.signature, other.signature, strict=True)
+        mine.signature = tuple(x if x == y else x or y if None in (x, y) else "record" for x, y in sorts)
+        if other.keys is not None:
+            mine.see_keys(other.keys)
+        mine.see_constants(other.tag)
+        return [(mine.places[name], place) for name, place in other.places.items()]
+
+    def _join_all(self, alike: Iterable[tuple[InferredPlace, InferredPlace]]) -> None:
+        """Join the places of records that are one, which may hold values of several sorts."""
         differ = self.differ
         for first, second in alike:
             self.join(first, second)
@@ -276,7 +324,7 @@ class Inference:
                     self.as_values(items)
         changed = True
         while changed:
-            changed = self._close_nested()
+            changed = self._close_nested() or self._close_told()
             seen: dict[tuple[InferredRecord, str], list[InferredPlace]] = {}
             for record in sorted(self.records, key=lambda r: r.order):
                 for name, place in record.places.items():
@@ -302,11 +350,21 @@ class Inference:
                         return True
         return False
 
+    def _close_told(self) -> bool:
+        """Records of one form in a store that no constant tells apart are one. Has that changed any?"""
+        for store in {id(r.find()): r.find() for r in self.records}.values():
+            for a, b in itertools.combinations(store.members, 2):
+                if a.form == b.form and not a.told_from(b):
+                    store.members.remove(b)
+                    self._join_all(self._one_record(a, b))
+                    return True
+        return False
+
     def _holds_again(self, record: InferredRecord, inner: InferredRecord) -> bool:
         """May a store hold records of this form, and what is no record?"""
-        if inner is record.find() or record.form not in inner.members:
+        if inner is record.find() or all(m.form != record.form for m in inner.members):
             return False
-        return any(kind == "value" for kind, *_ in inner.members)
+        return any(m.kind == "value" for m in inner.members)
 
     def see_schema(self, schema: Schema) -> dict[str, list[InferredRecord]]:
         """Replay everything that a schema has seen; gives the records of its stores."""
@@ -366,6 +424,7 @@ class Inference:
             names = tuple(f.name for f in fields)
             signature = tuple(sort_of_type(f.type, schema) for f in fields) if cls.cls is None else ()
             made.append(self.record(cls.kind, cls.cls, names, signature))
+            made[-1].see_constants(cls.tag)
             if cls.kind == "dict":
                 made[-1].see_keys(cls.keys)
         return made
@@ -461,6 +520,11 @@ def sort_of_type(type: Type, schema: Schema) -> str | None:
             if items is not None and items.from_array and isinstance(items.elem, Array):
                 return f"{items.elem.dtype}/array"
             return "list"
+
+
+def is_words(sort: str) -> bool:
+    """Are values of this sort, an entry of a signature, strings or members of an enum?"""
+    return sort not in ("number", "record", "list", "table") and "/" not in sort
 
 
 def names_of_table(cls: type) -> tuple[str, ...]:
@@ -568,7 +632,11 @@ class _SchemaBuilder:
             positions |= {id(m): (name, k) for k, m in enumerate(members)}
             fields = self.fields(name, members)
             columns |= {(id(members[k]), f.name): f for f in fields for k in f.classes}
-            classes = tuple(Class(class_names[id(m)], m.kind, m.cls, m.keys or ()) for m in members)
+            tags = _tags(members)
+            classes = tuple(
+                Class(class_names[id(m)], m.kind, m.cls, m.keys or (), tag=tag)
+                for m, tag in zip(members, tags, strict=True)
+            )
             stores.append(Store(name, classes, tuple(fields)))
         optional = place.none and place.kind in ("leaf", "unknown")
         schema = Schema(root, tuple(stores), tuple(self.list_stores), optional, place.numpy)
@@ -624,6 +692,15 @@ class _SchemaBuilder:
             numpy = inner is not None and inner.numpy
             self.list_stores.append(ListStore(name, elem, from_array, none and leaf, none, numpy))
         return self.lists[id(place)]
+
+
+def _tags(members: Sequence[InferredRecord]) -> list[tuple[str, frozenset[Any]] | None]:
+    """The tags of the classes of a store that tell them from all others."""
+    held = [m.tag if m.cls is None and m.tag is not None and m.tag[0] else None for m in members]
+    counts = Counter((name, x) for name, constants in filter(None, held) for x in constants)
+    several = sum(m.cls is None and m.kind in ("tuple", "dict") for m in members) > 1
+    told = [tag is not None and several and all(counts[tag[0], x] == 1 for x in tag[1]) for tag in held]
+    return [tag if fits else None for tag, fits in zip(held, told, strict=True)]
 
 
 def _unique(name: str, taken: set[str]) -> str:

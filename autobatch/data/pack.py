@@ -45,6 +45,7 @@ from autobatch.data.infer import (
     RecordKind,
     SchemaLayout,
     Signature,
+    is_words,
     lay_out,
     names_of_table,
     sort_of_array,
@@ -613,7 +614,7 @@ class _Packer:
                 self.inference.see_schema(like)
             self.see_all()
             self.layout: SchemaLayout = lay_out(self.inference)
-            differ = like is not None and not like.has_values and self.inference.differ
+            differ = like is not None and ((not like.has_values and self.inference.differ) or self.inference.untold)
             if differ and not _Packer(walked, None).layout.schema.has_values:
                 raise InferenceConflict(differ)
         except InferenceConflict as error:
@@ -628,6 +629,7 @@ class _Packer:
         for table in forms:
             assert table.kind is not None
             record = self.inference.record(table.kind, table.cls, table.names, table.signature)
+            record.see_constants(_constants(table))
             for keys in table.orders:
                 record.see_keys(keys)
             self.records[table.index] = record
@@ -982,6 +984,12 @@ class _Packer:
                         step = _step(table.kind, name)
                     found.setdefault(int(targets[i]), (owner, step))
         return found
+
+
+def _constants(table: ObjectTable) -> tuple[str, frozenset[Any]] | None:
+    """The first field of some tuples or dicts that holds strings or members of an enum, and which of them it holds."""
+    first = next((k for k, sort in enumerate(table.signature) if sort is not None and is_words(sort)), None)
+    return None if first is None else (table.names[first], frozenset(table.fields[first].values))
 
 
 def _holds_leaves(cells: _Cells) -> bool:

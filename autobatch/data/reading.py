@@ -780,7 +780,7 @@ class _SchemaContents:
             for c in self.written
         ]
 
-    def columns(self, run: Reading, reader: ObjectReader) -> Columns | None:
+    def columns(self, run: Reading, reader: ObjectReader) -> Columns | Lacking | None:
         """The columns. None: some leaves are of another type than the schema says."""
         counts, count = run.counts.tolist(), len(run.examples)
         starts: dict[str, Ints] = dict(zip(self.counters, run.starts, strict=True))
@@ -817,7 +817,9 @@ class _SchemaContents:
             starts[name] = before[begins]
             starts[f"{name}.#values"] = offsets[starts[name]]
         arrays |= {f"{name}.#offsets": offsets for name, offsets in ends.items()}
-        return Columns(self.schema, count, arrays, starts, vocabularies.frozen())
+        found = Columns(self.schema, count, arrays, starts, vocabularies.frozen())
+        other = found.row_of_other_class()
+        return found if other is None else Lacking(int(np.searchsorted(starts[other[0]], other[1], side="right")) - 1)
 
     def holds(self, place: InferredPlace, made: LeafColumn | RaggedLeaf) -> bool:
         """Has the schema the leaves of a column where they are, and tuples and dicts their sorts?"""
@@ -871,7 +873,7 @@ def _may_be(shape: ObjectShape, record: InferredRecord) -> bool:
 def _has_sorts(place: InferredPlace) -> bool:
     """Are values of several sorts held at a place?"""
     record = place.find().record
-    return record is not None and any(kind == "value" for kind, *_ in record.find().members)
+    return record is not None and any(m.kind == "value" for m in record.find().members)
 
 
 def _places(inference: Inference) -> Iterator[InferredPlace]:

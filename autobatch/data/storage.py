@@ -276,6 +276,8 @@ def check(columns: Columns) -> None:
         _check_offsets(columns, items.name)
     for column, null in _columns(columns):
         _check_column(columns, column, null)
+    if (other := columns.row_of_other_class()) is not None:
+        raise Damaged(f"row {other[1]} of {other[0]} holds a constant that none of its class has")
     _check_tables(columns)
     _check_tuples(columns)
     _check_libraries(columns)
@@ -630,7 +632,10 @@ def _schema_to_json(schema: Schema) -> dict[str, Any]:
 
 
 def _given_to_json(cls: Class) -> list[Any]:
-    """What an empty dict or deque is made with: a class, or a length behind no elements."""
+    """What an empty dict or deque is made with: a class, or a length behind no elements; of tuples and dicts, the tag."""
+    if cls.tag is not None:
+        name, constants = cls.tag
+        return [{"tag": name, **_words_to_json(tuple(sorted(constants, key=lambda x: getattr(x, "name", x))))}]
     match cls.given:
         case (type() as made,):
             return [name_of(made)]
@@ -675,8 +680,11 @@ def _store_from_json(text: Any, known: AllowedClasses) -> Store:
 def _class_from_json(text: Any, known: AllowedClasses) -> Class:
     match text:
         case [str(name), str(kind), cls, [*keys], *given] if kind in _KINDS and all(type(k) is str for k in keys):
-            found = None if cls is None else known.find(cls)
-            return Class(name, kind, found, tuple(keys), _given_from_json(given, known))  # type: ignore[arg-type]
+            found, tag = None if cls is None else known.find(cls), None
+            if given and isinstance(given[0], dict):
+                words = {k: x for k, x in given[0].items() if k != "tag"}
+                given, tag = [], (part(given[0], "tag", str), frozenset(_words_from_json(words, known)))
+            return Class(name, kind, found, tuple(keys), _given_from_json(given, known), tag)  # type: ignore[arg-type]
     raise Damaged(f"a class is written {text!r:.80}")
 
 

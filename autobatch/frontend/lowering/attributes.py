@@ -586,7 +586,7 @@ def is_class(s: LoweringState, operand: Operand, classes: frozenset[int]) -> Ope
         return known.operand
     names = tuple(class_list(s, operand.type)[c].name for c in sorted(classes & possible))
     result = s.apply(own("is_class", names=names), (operand,), BOOL)
-    s.context.meanings[result] = ("is_class", operand, classes, possible - classes)
+    s.context.meanings[result] = ("is_class", (operand, classes, possible - classes, None))
     s.block.memo[key] = v.Leaf(result)
     return result
 

@@ -7,7 +7,7 @@ those on integers of the examples; everything on arrays is what JAX does.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -143,11 +143,30 @@ def combine(s: LoweringState, kind: str, a: Operand, b: Operand) -> Operand:
 def note_connected(s: LoweringState, result: Value, kind: str, a: Operand, b: Operand) -> None:
     """Note what `a and b` or `a or b` means; of two tests of the class of one object it is such a test."""
     match [s.context.meanings.get(x) if isinstance(x, Value) else None for x in (a, b)]:
-        case ("is_class", reference, true, false), ("is_class", other, more, less) if other == reference:
-            both = (true & more, false | less) if kind == "and" else (true | more, false & less)
-            s.context.meanings[result] = ("is_class", reference, *both)
+        case ("is_class", *left), ("is_class", *right) if left[0][0] == right[0][0]:
+            both = []
+            for of, by_class in {x[0]: x[3] for x in (*left, *right)}.items():
+                (true, false), (more, less) = _told(left, of, by_class), _told(right, of, by_class)
+                held = (true & more, false | less) if kind == "and" else (true | more, false & less)
+                both.append((of, *held, by_class))
+            s.context.meanings[result] = ("is_class", *both)
+        case ("not", x), ("is_class", (reference, *_), *_) as test if kind == "and" and s.context.meanings.get(x) == (
+            "is_none",
+            reference,
+        ):
+            s.context.meanings[result] = test  # None has no class
         case _:
             s.context.meanings[result] = (kind, a, b)
+
+
+def _told(test: Sequence[Any], of: Any, by_class: Any) -> tuple[frozenset[Any], frozenset[Any]]:
+    """What a test of the class of an object says of it, or of its tag: where it holds, and where it does not."""
+    for known, true, false, _ in test:
+        if known == of:
+            return true, false
+    _, *classes, _ = test[0]
+    true, false = (frozenset[Any]().union(*(by_class.get(k, ()) for k in held)) for held in classes)
+    return true, false
 
 
 def own_number(s: LoweringState, name: str, *operands: Operand, python: bool = False, **params: Any) -> v.Leaf:

@@ -22,7 +22,7 @@ from autobatch.frontend.library.graphs import viewed
 from autobatch.frontend.library.ndarray import is_dynamic
 from autobatch.frontend.library.tables import concatenate
 from autobatch.frontend.library.texts import is_text, percent, text
-from autobatch.frontend.lowering import unions
+from autobatch.frontend.lowering import forms, unions
 from autobatch.frontend.lowering.attributes import (
     At,
     alternatives,
@@ -401,17 +401,21 @@ def _telling(
     if not isinstance(a, v.Leaf) or not isinstance(a.operand, Value) or not isinstance(b, v.Static):
         return result
     match s.context.meanings.get(a.operand):
-        case ("of_class", row, by_class):
-            found = {
-                k: (True, False) if held is None else [function(x, b.value) for x in held]
-                for k, held in by_class.items()
-            }
-            fit, unfit = (frozenset(k for k, may in found.items() if wanted in may) for wanted in (True, False))
+        case ("of_class", row, by_class, name):
+            left = s.block.fact((row.operand, name)).classes
+            held = {k: x if left is None or x is None else x & left for k, x in by_class.items()}
+            hits = {x for words in held.values() for x in words or () if function(x, b.value)}
+            fit = frozenset(k for k, words in held.items() if words is None or words & hits)
+            unfit = frozenset(k for k, words in held.items() if words is None or words - hits)
             possible = s.positions(row)
             if not possible & fit or not possible & unfit:
                 return v.Static(bool(possible & fit))
+            told: list[Any] = [(row.operand, fit, unfit, None)]
+            if None not in held.values():
+                others = frozenset[Any]().union(*held.values()) - hits
+                told.append(((row.operand, name), frozenset(hits), others, held))
             if isinstance(result.operand, Value):
-                s.context.meanings[result.operand] = ("is_class", row.operand, fit, unfit)
+                s.context.meanings[result.operand] = ("is_class", *told)
     return result
 
 
@@ -610,7 +614,10 @@ def contains(s: LoweringState, container: v.Abstract, value: v.Abstract) -> v.Ab
     if written(s, container, "__contains__"):
         return s.call(attribute(s, container, "__contains__"), [value])
     if isinstance(container, v.Leaf) and isinstance(container.type, Ref):
-        container = fields_of(s, container) or container
+        found_ = forms.of_value(s, container)
+        if found_ is not None and forms.is_dict(s, container) and isinstance(value, v.Static):
+            return forms.holds(s, container, found_, value.value)
+        container = container if found_ is not None else fields_of(s, container) or container
     if is_text(container):
         return text(s, "__contains__", container, value)
     table = list_heap.for_key(s, expand(s, container, ordered=False), value)
@@ -767,6 +774,12 @@ def subscript(s: LoweringState, value: v.Abstract, index: v.Abstract) -> v.Abstr
     if is_stack(s, value):
         return s.context.rules.stacked(s, operator.getitem, (value, index))
     folded = isinstance(value, v.Static) and isinstance(value.value, (str, bytes)) and isinstance(index, v.Static)
+    if isinstance(value, v.Leaf) and (found := forms.of_value(s, value)) is not None:
+        held = [x.value for x in bounds_of(index) or () if isinstance(x, v.Static)]
+        if len(held) == 3:
+            return forms.elements(s, value, found, slice(*held))
+        if isinstance(index, v.Static) and not held:
+            return forms.load(s, value, found, index.value)
     if (bounds := bounds_of(index)) is not None and not _is_array(value) and not folded:
         return sliced(s, value, bounds)
     match value:

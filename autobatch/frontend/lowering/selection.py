@@ -211,7 +211,7 @@ def possible(s: LoweringState, choice: v.Choice) -> frozenset[int]:
         return everything
     known = s.block.fact(choice.index).classes
     match s.context.meanings.get(choice.index):
-        case ("of_class", row, by_class):
+        case ("of_class", row, by_class, _):
             held = [by_class[k] for k in s.positions(row)]
             everything = everything if None in held else frozenset().union(*held)
     return everything if known is None else everything & known
@@ -229,7 +229,7 @@ def is_one_of(s: LoweringState, choice: v.Choice, fit: frozenset[int], negated: 
         return known.operand
     result = traced(s, _is_in, v.Leaf(choice.index), v.Static(tuple(sorted(fit & may_be)))).operand
     if isinstance(result, Value):
-        s.context.meanings[result] = ("is_class", choice.index, fit, may_be - fit)
+        s.context.meanings[result] = ("is_class", (choice.index, fit, may_be - fit, None))
         s.block.memo[key] = v.Leaf(result)
     return result
 

@@ -19,6 +19,7 @@ from autobatch.data.schema import UNKNOWN
 from autobatch.frontend.library.graphs import nodes_of, viewed
 from autobatch.frontend.library.ndarray import dynamic_class
 from autobatch.frontend.library.texts import characters, is_text, part, text
+from autobatch.frontend.lowering import forms
 from autobatch.frontend.lowering.attributes import attribute, field, fields_of, is_unseen, refuse_unordered, written
 from autobatch.frontend.lowering.joins import as_listing
 from autobatch.frontend.lowering.numbers import binary, operand_of, own_number, present, traced
@@ -68,6 +69,8 @@ def length(s: LoweringState, value: v.Abstract) -> v.Abstract:
                 return text(s, "__len__", value)
             if isinstance(operand.type, Array) and operand.type.shape:
                 return v.Static(operand.type.shape[0])
+            if (found := forms.of_value(s, value)) is not None:
+                return forms.count(s, value, found)
             if isinstance(operand.type, Ref) and (parts := fields_of(s, value)) is not None:
                 return v.Static(len(parts.items))
     s.refuse("this value has no len()", "len() takes a list, a tuple, a dict, a string or an array")
@@ -147,6 +150,8 @@ def sequence(s: LoweringState, value: v.Abstract) -> v.Record | v.Lazy:
                 return v.Record("list", (), ())
             if isinstance(operand.type, Array) and operand.type.shape:
                 return v.Lazy(length(s, value), lambda t, i: traced(t, operator.getitem, value, i))
+            if (found := forms.of_value(s, value)) is not None:
+                return forms.elements(s, value, found)
             if isinstance(operand.type, Ref) and (parts := fields_of(s, value)) is not None:
                 return sequence(s, parts)
         case v.Static(value=held) if isinstance(held, (str, range, set, frozenset, bytes)) or _is_iterable(held):

@@ -132,9 +132,9 @@ class FreeVariable:
 @dataclass(frozen=True, slots=True)
 class Fact:
     """What is known of a reference: the classes it may have (None: any), whether it may be None. `tested`: classes
-    were ruled out by testing for them."""
+    were ruled out by testing for them. Of a reference and a name: which constants the tag may be."""
 
-    classes: frozenset[int] | None = None
+    classes: frozenset[Any] | None = None
     null: bool = True
     tested: bool = False
 
@@ -395,7 +395,7 @@ class OpenBlock:
         self.parent = parent
         self.body: list[Instruction] = []
         self.known: dict[Operand, bool] = {}
-        self.facts: dict[Operand, Fact] = {}
+        self.facts: dict[Hashable, Fact] = {}
         self.memo: dict[Any, v.Abstract] = {}
         self.stores: dict[Heap, tuple[v.Abstract, Mapping[str | OwnField, tuple[Operand, v.Abstract]]]] = {}
         """Of a memory as stores have left it, the fields that are known: the row, and what it holds."""
@@ -410,8 +410,8 @@ class OpenBlock:
     def recall(self, key: Any) -> v.Abstract | None:
         return next((b.memo[key] for b in self.chain() if key in b.memo), None)
 
-    def fact(self, operand: Operand) -> Fact:
-        return next((b.facts[operand] for b in self.chain() if operand in b.facts), Fact())
+    def fact(self, of: Hashable) -> Fact:
+        return next((b.facts[of] for b in self.chain() if of in b.facts), Fact())
 
     def truth(self, operand: Operand) -> bool | None:
         """The value of a bool operand, where it is known."""
@@ -545,10 +545,11 @@ class LoweringState:
                     self.block.facts[reference] = Fact(frozenset(), True, False)
                 else:
                     self.block.facts[reference] = replace(fact, null=False)
-            case ("is_class", reference, *classes):  # those it may be of where this is true, and where it is not
-                fact, fit = self.block.fact(reference), classes[0 if truth else 1]
-                fit = fit if fact.classes is None else fit & fact.classes
-                self.block.facts[reference] = Fact(fit, fact.null and not truth, True)
+            case ("is_class", *told):
+                for of, *classes, _ in told:  # those it may be of where this is true, and where it is not
+                    fact, fit = self.block.fact(of), classes[0 if truth else 1]
+                    fit = fit if fact.classes is None else fit & fact.classes
+                    self.block.facts[of] = Fact(fit, fact.null and not truth, True)
 
     def one_of(self, x: Operand) -> frozenset[Any] | None:
         """The strings, or members of enums, that a value may be, where these are known."""
@@ -556,7 +557,7 @@ class LoweringState:
             case ("one_of", words):
                 known: frozenset[Any] = words
                 return known
-            case ("of_class", _, by_class) if None not in by_class.values():
+            case ("of_class", _, by_class, _) if None not in by_class.values():
                 return frozenset[Any]().union(*by_class.values())
             case _:
                 return None
@@ -569,8 +570,10 @@ class LoweringState:
         assert isinstance(reference.type, Ref)
         return frozenset(range(len(self.context.schema.store(reference.type.store).classes)))
 
-    def positions(self, row: v.MemoryRow) -> frozenset[int]:
-        """The classes that an object in memory may have here: of those of which one is made."""
+    def positions(self, row: v.MemoryRow | v.Leaf) -> frozenset[int]:
+        """The classes that an object may have here; of those in memory, of which one is made."""
+        if isinstance(row, v.Leaf):
+            return self.possible(row.operand)
         made = frozenset(k for k, c in enumerate(row.heap.members) if c in row.heap.forms or len(row.heap.members) == 1)
         known = self.block.fact(row.operand).classes if isinstance(row.operand, Value) else None
         for fewer in (row.classes, known):

@@ -8,7 +8,7 @@ import contextlib
 import inspect
 import operator
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -44,7 +44,7 @@ from autobatch.frontend.lowering.operators import compare_with, equal, identical
 from autobatch.frontend.lowering.refusals import STATEMENT_REFUSALS
 from autobatch.frontend.lowering.selection import picked
 from autobatch.frontend.lowering.sequences import arithmetic, length, sequence, sliced
-from autobatch.frontend.lowering.state import BROKE, CONTINUED, RESULT, RETURNED, LoweringState, expand, hand_out
+from autobatch.frontend.lowering.state import BROKE, CONTINUED, RESULT, RETURNED, Fact, LoweringState, expand, hand_out
 from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.syntax.flattening import placed, with_test_apart
 from autobatch.frontend.syntax.generators import begun, continues, leaves, run_inside
@@ -341,6 +341,8 @@ def _cases(
 ) -> None:
     execute = s.context.rules.execute
     if not cases:
+        if isinstance(subject, v.Leaf) and s.block.fact(subject.operand).classes == frozenset():
+            s.block.facts[subject.operand] = Fact(frozenset(), True, True)  # None, for which no case was written
         execute(s, rest)
         return
     case, *others = cases
@@ -690,7 +692,7 @@ def _captured(s: LoweringState, value: v.Abstract) -> v.Abstract:
 
 def _only_none_left(s: LoweringState) -> bool:
     """Have tests ruled out every class of some object? Then only None comes here, where no case was written for it."""
-    seen: set[Operand] = set()
+    seen: set[Hashable] = set()
     for block in s.block.chain():
         for operand, fact in block.facts.items():
             if operand not in seen and fact.tested and not fact.classes:

@@ -644,7 +644,7 @@ def is_class(s: LoweringState, row: v.MemoryRow, classes: frozenset[int]) -> Ope
     if s.block.truth(there) is not True:
         result = combine(s, "and", there, result)
     if isinstance(row.operand, Value) and isinstance(result, Value):
-        s.context.meanings[result] = ("is_class", row.operand, wanted, possible - wanted)
+        s.context.meanings[result] = ("is_class", (row.operand, wanted, possible - wanted, None))
     s.block.memo[key] = v.Leaf(result)
     return result
 
@@ -745,7 +745,7 @@ def _with_index(s: LoweringState, found: v.Abstract, row: v.MemoryRow, name: str
         parts = held.alternatives if isinstance(held, ChoiceLayout) else (held,)
         places = [position_among(layout.alternatives, x) if x is not None else None for x in parts]
         by_class[k] = None if None in places else frozenset(places)
-    s.context.meanings[found.index] = ("of_class", row, by_class)
+    s.context.meanings[found.index] = ("of_class", row, by_class, name)
     return found
 
 
@@ -756,15 +756,20 @@ def _with_tag(s: LoweringState, found: v.Abstract, row: v.MemoryRow, name: str) 
     first, *others = set(words.values()) or {None}
     if first is not None and not others and len(first) == 1:
         return v.Static(next(iter(first)))
-    return telling(s, found, row, words)
+    return telling(s, found, row, words, name)
 
 
 def telling(
-    s: LoweringState, value: v.Abstract, row: v.MemoryRow, by_class: Mapping[int, frozenset[Any] | None]
+    s: LoweringState,
+    value: v.Abstract,
+    row: v.MemoryRow | v.Leaf,
+    by_class: Mapping[int, frozenset[Any] | None],
+    name: str,
 ) -> v.Abstract:
-    """A value of which the class of an object says what it may be; behind a comparison that says of which it is."""
+    """A value, the field `name`, of which the class of an object says what it may be; behind a comparison that says of
+    which it is."""
     if isinstance(value, v.Leaf) and isinstance(value.operand, Value):
-        s.context.meanings[value.operand] = ("of_class", row, by_class)
+        s.context.meanings[value.operand] = ("of_class", row, by_class, name)
     return value
 
 

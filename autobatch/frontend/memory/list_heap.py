@@ -283,7 +283,7 @@ def _tag(s: LoweringState, value: v.Record) -> Tag | None:
         if isinstance(x, v.Leaf) and isinstance(x.type, IrTag):
             words = s.one_of(x.operand)
             match s.context.meanings.get(x.operand) if isinstance(x.operand, Value) else None:
-                case ("of_class", row, by_class):  # of which it may be of fewer by now
+                case ("of_class", row, by_class, _):  # of which it may be of fewer by now
                     may_be = [by_class[k] for k in s.positions(row)]
                     words = None if None in may_be else frozenset().union(*may_be)
             return None if words is None else (key, words)
@@ -420,7 +420,9 @@ WHOLE = slice(None)
 def count(s: LoweringState, row: v.MemoryRow, of: slice = WHOLE) -> v.Abstract:
     """How many keys or elements it has, or a part of it."""
     counts = {k: frozenset({len(_keys(row.heap.members[k])[of])}) for k in s.positions(row)}
-    return heaps.telling(s, by_class(s, row, lambda t, one, cls: v.Static(len(_keys(cls)[of]))), row, counts)
+    return heaps.telling(
+        s, by_class(s, row, lambda t, one, cls: v.Static(len(_keys(cls)[of]))), row, counts, f"len {of}"
+    )
 
 
 def view(s: LoweringState, row: v.MemoryRow, part: Part, of: slice = WHOLE) -> v.Record | v.Lazy:

@@ -1,0 +1,168 @@
+"""Tuples and dicts of the examples of several forms in one place: `("num", 2.0)`, `("neg", tree)`, `{"op": "var"}`.
+
+Each form is a class of the schema. What is read of such a value is found class by class, and what it says about the
+class is noted: behind `e[0] == "num"`, `len(e) == 2` or `"left" in e` it is one of those of which that is true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from autobatch.frontend.lowering.attributes import alternatives, class_list, classes_of, field, is_class, is_none
+from autobatch.frontend.lowering.joins import conditional
+from autobatch.frontend.lowering.numbers import operand_of
+from autobatch.frontend.lowering.selection import select
+from autobatch.frontend.lowering.state import LoweringState
+from autobatch.frontend.memory import heaps
+from autobatch.frontend.types import values as v
+from autobatch.ir.core import Ref
+
+Keys = tuple[Any, ...]
+WHOLE = slice(None)
+
+
+def of_value(s: LoweringState, value: v.Abstract) -> Mapping[int, Keys] | None:
+    """The keys of each class that a tuple or dict of the examples may have; None for other values, and where all are of
+    one form, and no constant tells more."""
+    if not isinstance(value, v.Leaf) or not isinstance(value.type, Ref):
+        return None
+    classes, found = class_list(s, value.type), dict[int, Keys]()
+    possible = classes_of(s, value) - alternatives(s, value).keys()
+    kinds = {classes[k].kind for k in possible}
+    if kinds not in ({"tuple"}, {"dict"}):
+        return None
+    fields = s.context.schema.store(value.type.store).fields
+    for k in possible:
+        names = [f.name for f in fields if k in f.classes]
+        found[k] = tuple(range(len(names))) if kinds == {"tuple"} else classes[k].keys or tuple(sorted(names))
+    is_told = any(classes[k].tag is not None for k in possible)
+    return found if is_told or len({frozenset(keys) for keys in found.values()}) > 1 else None
+
+
+def load(s: LoweringState, value: v.Leaf, forms: Mapping[int, Keys], key: Any) -> v.Abstract:
+    """`value[key]` of a constant key; KeyError or IndexError where it is not there."""
+    of_dicts = is_dict(s, value)
+    places = {k: _place(keys, key, of_dicts) for k, keys in forms.items()}
+    owners = frozenset(k for k, place in places.items() if place is not None)
+    error = ("KeyError", repr(key).replace("{", "{{").replace("}", "}}"))
+    _check(s, value, forms)
+    s.check(is_class(s, value.operand, owners), *(error if of_dicts else ("IndexError", "tuple index out of range")))
+    if not owners:
+        s.dead = True
+        return v.Static(None)
+    return _by_class(s, value, owners, lambda k: places[k], lambda t, x, place: _field(t, x, place))
+
+
+def holds(s: LoweringState, value: v.Leaf, forms: Mapping[int, Keys], key: Any) -> v.Abstract:
+    """`key in value` of a dict, for a constant key."""
+    owners = frozenset(k for k, keys in forms.items() if key in keys)
+    _check(s, value, forms)
+    found = is_class(s, value.operand, owners)
+    known = s.block.truth(found)
+    return v.Leaf(found) if known is None else v.Static(known)
+
+
+def get(s: LoweringState, value: v.Leaf, forms: Mapping[int, Keys], key: Any, default: v.Abstract) -> v.Abstract:
+    """`value.get(key, default)` of a dict, for a constant key."""
+    there = holds(s, value, forms, key)
+    if isinstance(there, v.Static):
+        return load(s, value, forms, key) if there.value else default
+    return conditional(s, operand_of(s, there), lambda t: load(t, value, forms, key), lambda t: default)
+
+
+def count(s: LoweringState, value: v.Leaf, forms: Mapping[int, Keys], of: slice = WHOLE) -> v.Abstract:
+    """How many elements or keys it has, or a part of it."""
+    _check(s, value, forms)
+    counts = {k: len(keys[of]) for k, keys in forms.items()}
+    found = _by_class(s, value, frozenset(forms), counts.__getitem__, lambda t, x, n: v.Static(n))
+    return heaps.telling(s, found, value, {k: frozenset({n}) for k, n in counts.items()}, f"len {of}")
+
+
+def elements(s: LoweringState, value: v.Leaf, forms: Mapping[int, Keys], of: slice = WHOLE) -> v.Record | v.Lazy:
+    """The elements of a tuple, or the keys of a dict, or some of them."""
+    of_dicts = is_dict(s, value)
+    if len(forms) == 1:
+        (keys,) = forms.values()
+        _check(s, value, forms)
+        items = tuple(v.Static(key) if of_dicts else _field(s, value, key) for key in keys[of])
+        return v.Record("tuple", tuple(range(len(items))), items)
+
+    def item(t: LoweringState, index: v.Abstract) -> v.Abstract:
+        at = index.value if isinstance(index, v.Static) else 0
+        here = {k: keys[of] for k in classes_of(t, value) if len((keys := forms.get(k, ()))[of]) > at}
+        read: Callable[[LoweringState, v.Leaf, Any], v.Abstract] = lambda u, x, key: (
+            v.Static(key) if of_dicts else _field(u, x, key)
+        )
+        if isinstance(index, v.Static):
+            return _by_class(t, value, frozenset(here), lambda k: here[k][at], read)
+        picked = lambda u, x, keys: select(u, operand_of(u, index), [read(u, x, key) for key in keys])
+        return _by_class(t, value, frozenset(here), here.__getitem__, picked)
+
+    return v.Lazy(count(s, value, forms, of), item, is_tuple=not of_dicts)
+
+
+def is_dict(s: LoweringState, value: v.Leaf) -> bool:
+    """Is it a dict, and no tuple?"""
+    assert isinstance(value.type, Ref)
+    return any(class_list(s, value.type)[k].kind == "dict" for k in classes_of(s, value))
+
+
+def _place(keys: Keys, key: Any, of_dicts: bool) -> Any:
+    """The key of a class that a key or an index stands for; None where it has none."""
+    if of_dicts:
+        return key if key in keys else None
+    return keys[key] if isinstance(key, int) and -len(keys) <= key < len(keys) else None
+
+
+def _check(s: LoweringState, value: v.Leaf, forms: Mapping[int, Keys]) -> None:
+    """Fail where it is None, or no tuple or dict."""
+    s.check(is_none(s, value.operand, negated=True), "TypeError", "'NoneType' object is not subscriptable")
+    kind = "dict" if is_dict(s, value) else "tuple"
+    there = is_class(s, value.operand, frozenset(forms))
+    s.check(there, "TypeError", f"a value of another type where a {kind} is needed")
+
+
+def _by_class(
+    s: LoweringState,
+    value: v.Leaf,
+    classes: frozenset[int],
+    about: Callable[[int], Any],
+    each: Callable[[LoweringState, v.Leaf, Any], v.Abstract],
+) -> v.Abstract:
+    """What is done with a value of some classes: once for all of which the same is to be known."""
+    groups: dict[Any, frozenset[int]] = {}
+    for k in sorted(classes & classes_of(s, value)):
+        groups[about(k)] = groups.get(about(k), frozenset()) | {k}
+    return _first_of(s, value, list(groups.items()), each)
+
+
+def _first_of(
+    s: LoweringState,
+    value: v.Leaf,
+    groups: Sequence[tuple[Any, frozenset[int]]],
+    each: Callable[[LoweringState, v.Leaf, Any], v.Abstract],
+) -> v.Abstract:
+    (known, classes), *rest = groups
+    if not rest:
+        return each(s, replace(value, classes=classes), known)
+    return conditional(
+        s,
+        is_class(s, value.operand, classes),
+        lambda t: each(t, replace(value, classes=classes), known),
+        lambda t: _first_of(t, value, rest, each),
+    )
+
+
+def _field(s: LoweringState, value: v.Leaf, key: Any) -> v.Abstract:
+    """A field that is there, of which the class may say what it is."""
+    name, possible = str(key), classes_of(s, value)
+    assert isinstance(value.type, Ref)
+    tags = {k: c.tag for k, c in enumerate(class_list(s, value.type))}
+    constants = {k: tag[1] if tag is not None and tag[0] == name else None for k, tag in tags.items()}
+    first, *others = {constants[k] for k in possible}
+    if first is not None and not others and len(first) == 1:
+        return v.Static(next(iter(first)))
+    found = field(s, value, name)
+    return heaps.telling(s, found, value, constants, name) if any(constants.values()) else found
