@@ -178,8 +178,6 @@ class Inference:
     differ: str = ""
     """Of the first place where values of several sorts met, two of them in words; of tuples of one length and of dicts
     of the same keys that is to be expected."""
-    untold: str = ""
-    """Of the first two classes that became one, as the constants of one of them were not known, what they hold."""
 
     def record(
         self, kind: RecordKind, cls: type | None, names: tuple[str, ...], signature: Signature = ()
@@ -296,8 +294,6 @@ class Inference:
 
     def _one_record(self, mine: InferredRecord, other: InferredRecord) -> list[tuple[InferredPlace, InferredPlace]]:
         """Two records of a store are one; the places to join."""
-        if mine.differs(other) and (mine.tag is None) != (other.tag is None):
-            self.untold = self.untold or f"{mine.name} and {other.name} whose elements have other types"
         self.records.remove(other)
         other.same = mine
         mine.where = min(mine.where, other.where)
@@ -596,7 +592,7 @@ def merge(a: Schema, b: Schema) -> Schema:
         inference.see_schema(a)
         inference.see_schema(b)
         joined = lay_out(inference).schema
-        if inference.differ and not (a.has_values or b.has_values):
+        if inference.differ and not (a.mixes or b.mixes):
             raise TypesDisagree(f"two batches disagree on a type: {inference.differ}; pack them with one `like=`")
         return joined
     except InferenceConflict as error:

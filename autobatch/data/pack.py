@@ -614,8 +614,8 @@ class _Packer:
                 self.inference.see_schema(like)
             self.see_all()
             self.layout: SchemaLayout = lay_out(self.inference)
-            differ = like is not None and ((not like.has_values and self.inference.differ) or self.inference.untold)
-            if differ and not _Packer(walked, None).layout.schema.has_values:
+            differ = like is not None and not like.mixes and self.inference.differ
+            if differ and not _Packer(walked, None).layout.schema.mixes:
                 raise InferenceConflict(differ)
         except InferenceConflict as error:
             raise BatchError(f"two examples, or an example and `like`, disagree on a type: {error}") from None

@@ -99,8 +99,18 @@ class Schema:
 
     @property
     def has_values(self) -> bool:
-        """Do values of several sorts stand in one place somewhere?"""
+        """Do values of several sorts stand in one place somewhere, which no constant beside them tells apart?"""
         return any(c.kind == "value" for s in self.stores for c in s.classes)
+
+    @property
+    def tells(self) -> bool:
+        """Do constants tell tuples or dicts of other sorts apart?"""
+        return any(c.tag is not None for s in self.stores for c in s.classes)
+
+    @property
+    def mixes(self) -> bool:
+        """Either of these?"""
+        return self.has_values or self.tells
 
     def words(self, type: Type) -> str:
         """A type as an annotation would say it."""

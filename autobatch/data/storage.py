@@ -632,7 +632,7 @@ def _schema_to_json(schema: Schema) -> dict[str, Any]:
 
 
 def _given_to_json(cls: Class) -> list[Any]:
-    """What an empty dict or deque is made with: a class, or a length behind no elements; of tuples and dicts, the tag."""
+    """What an empty dict or deque is made with: a class, or a length behind no elements. Or the tag."""
     if cls.tag is not None:
         name, constants = cls.tag
         return [{"tag": name, **_words_to_json(tuple(sorted(constants, key=lambda x: getattr(x, "name", x))))}]

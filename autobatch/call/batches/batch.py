@@ -60,9 +60,13 @@ def pack_like(examples: Sequence[Any], seen: Sequence[Schema], declared: Declare
     says what examples do not show: the types of no examples, and the elements of lists that are all empty."""
     for like in reversed(seen):
         try:
-            return pack(examples, like)
+            found = pack(examples, like)
         except BatchError:
             continue  # other types than before: another specialisation, or an error that packing afresh reports
+        if found.schema.has_values and not like.has_values:  # no constant tells sorts apart that one had told afresh?
+            afresh = pack_fresh(examples, declared)
+            return found if afresh.schema.has_values else afresh
+        return found
     if not examples and declared is None:
         raise BatchError(
             f"{function}: the batch is empty and the types of its examples are unknown; annotate the "

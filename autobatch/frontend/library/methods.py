@@ -11,6 +11,8 @@ from typing import Any
 
 from autobatch.frontend.library import sets, tables
 from autobatch.frontend.library.builtin_functions import BUILTINS, PARTIAL
+from autobatch.frontend.lowering import forms
+from autobatch.frontend.lowering.attributes import forms_of
 from autobatch.frontend.lowering.branches import truth
 from autobatch.frontend.lowering.comprehensions import collect
 from autobatch.frontend.lowering.joins import conditional
@@ -86,6 +88,10 @@ def _get(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Named)
         return dict_heap.get(s, list_heap.there(s, receiver), key, default)
     if isinstance(receiver, v.Record) and receiver.kind == "table":
         return tables.get(s, receiver, key, default)
+    if isinstance(key, v.Static) and isinstance(receiver, v.Leaf):
+        held = forms_of(s, receiver)
+        if held is not None:
+            return forms.get(s, receiver, held, key.value, default)
     table = _table(s, receiver, ordered=False)
     if isinstance(key, v.Static):
         found = table.get(key.value)

@@ -16,7 +16,8 @@ from autobatch.frontend.library.graphs import make_plain
 from autobatch.frontend.library.ndarray import is_dynamic
 from autobatch.frontend.library.numpy_arrays import kind_of
 from autobatch.frontend.library.tables import EMPTY, concatenate
-from autobatch.frontend.lowering.attributes import attribute, is_stack, written
+from autobatch.frontend.lowering import forms
+from autobatch.frontend.lowering.attributes import attribute, forms_of, is_stack, written
 from autobatch.frontend.lowering.joins import as_listing, conditional
 from autobatch.frontend.lowering.numbers import operand_of, present, traced
 from autobatch.frontend.lowering.operators import BINARY, apply_binary, augmented, subscript
@@ -153,12 +154,17 @@ def _unpack(s: LoweringState, targets: Sequence[ast.expr], value: v.Abstract) ->
     _check_count(s, count, len(targets) - 1, exact=False)
     for position, target in enumerate(targets[:star]):
         assign(s, target, _at(s, found, v.Static(position)))
-    middle = sliced(s, found, [v.Static(star), v.Static(-behind if behind else None), v.Static(None)])
+    inner, end = targets[star], -behind if behind else None
+    assert isinstance(inner, ast.Starred)
+    middle: v.Abstract
+    if (held := forms_of(s, value)) is not None and isinstance(value, v.Leaf):
+        middle = forms.elements(s, value, held, slice(star, end))
+    else:
+        middle = sliced(s, found, [v.Static(star), v.Static(end), v.Static(None)])
     if isinstance(middle, v.Record):
         middle = replace(middle, kind="list")
-    inner = targets[star]
-    assert isinstance(inner, ast.Starred)
-    assign(s, inner.value, s.context.rules.materialise(s, middle))
+    kept = replace(middle, is_tuple=False, is_list=True) if held is not None and isinstance(middle, v.Lazy) else None
+    assign(s, inner.value, kept or s.context.rules.materialise(s, middle))
     for position, target in enumerate(targets[star + 1 :]):
         index: v.Abstract = v.Static(position - behind)
         if isinstance(found, v.Record) or isinstance(count, v.Static):

@@ -391,6 +391,8 @@ def _field(s: LoweringState, value: v.Leaf, name: str, of_table: bool = False) -
             _group(groups, frozenset({position}), None, found)
     if not groups and (having := [k for k, f in values.items() if hasattr(python_class(f.type), name)]):
         return attribute(s, one_of(s, value, having), name)
+    if not groups and forms_of(s, value) is not None:
+        return _of_class(s, value, dict if store.classes[min(possible - values.keys())].kind == "dict" else tuple, name)
     if not groups and (parts := fields_of(s, value)) is not None:
         if name in ("keys", "values", "items"):
             refuse_unordered(s, value)
@@ -450,6 +452,28 @@ def fields_of(s: LoweringState, value: v.Leaf) -> v.Record | None:
     keys = tuple(range(len(names))) if cls.kind in ("tuple", "list") else tuple(names)
     assert cls.kind != "value"
     return v.Record(cls.kind, keys, items, cls.cls)
+
+
+Keys = tuple[Any, ...]
+"""The keys of a dict, or the places of a tuple."""
+
+
+def forms_of(s: LoweringState, value: v.Abstract) -> Mapping[int, Keys] | None:
+    """The keys of each class that a tuple or dict of the examples may have; None for other values, and where all are of
+    one form, and no constant tells more."""
+    if not isinstance(value, v.Leaf) or not isinstance(value.type, Ref):
+        return None
+    classes, found = class_list(s, value.type), dict[int, Keys]()
+    possible = classes_of(s, value) - alternatives(s, value).keys()
+    kinds = {classes[k].kind for k in possible}
+    if kinds not in ({"tuple"}, {"dict"}):
+        return None
+    fields = s.context.schema.store(value.type.store).fields
+    for k in possible:
+        names = [f.name for f in fields if k in f.classes]
+        found[k] = tuple(range(len(names))) if kinds == {"tuple"} else classes[k].keys or tuple(sorted(names))
+    is_told = any(classes[k].tag is not None for k in possible)
+    return found if is_told or len({frozenset(keys) for keys in found.values()}) > 1 else None
 
 
 def _classes(s: LoweringState, value: v.Abstract) -> Sequence[type | None]:

@@ -10,35 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from autobatch.frontend.lowering.attributes import alternatives, class_list, classes_of, field, is_class, is_none
+from autobatch.frontend.lowering.attributes import Keys, class_list, classes_of, field, is_class, is_none
 from autobatch.frontend.lowering.joins import conditional
 from autobatch.frontend.lowering.numbers import operand_of
 from autobatch.frontend.lowering.selection import select
 from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import heaps
 from autobatch.frontend.types import values as v
-from autobatch.ir.core import Ref
+from autobatch.frontend.types.layouts import Layout, layout_of
+from autobatch.ir.core import Operand, Ref
 
-Keys = tuple[Any, ...]
 WHOLE = slice(None)
-
-
-def of_value(s: LoweringState, value: v.Abstract) -> Mapping[int, Keys] | None:
-    """The keys of each class that a tuple or dict of the examples may have; None for other values, and where all are of
-    one form, and no constant tells more."""
-    if not isinstance(value, v.Leaf) or not isinstance(value.type, Ref):
-        return None
-    classes, found = class_list(s, value.type), dict[int, Keys]()
-    possible = classes_of(s, value) - alternatives(s, value).keys()
-    kinds = {classes[k].kind for k in possible}
-    if kinds not in ({"tuple"}, {"dict"}):
-        return None
-    fields = s.context.schema.store(value.type.store).fields
-    for k in possible:
-        names = [f.name for f in fields if k in f.classes]
-        found[k] = tuple(range(len(names))) if kinds == {"tuple"} else classes[k].keys or tuple(sorted(names))
-    is_told = any(classes[k].tag is not None for k in possible)
-    return found if is_told or len({frozenset(keys) for keys in found.values()}) > 1 else None
 
 
 def load(s: LoweringState, value: v.Leaf, forms: Mapping[int, Keys], key: Any) -> v.Abstract:
@@ -62,6 +44,13 @@ def holds(s: LoweringState, value: v.Leaf, forms: Mapping[int, Keys], key: Any) 
     found = is_class(s, value.operand, owners)
     known = s.block.truth(found)
     return v.Leaf(found) if known is None else v.Static(known)
+
+
+def has_keys(s: LoweringState, value: v.Leaf, forms: Mapping[int, Keys], keys: Sequence[Any]) -> Operand | bool:
+    """Is it a dict, and not None, with all these keys?"""
+    found = is_class(s, value.operand, frozenset(k for k, held in forms.items() if all(key in held for key in keys)))
+    known = s.block.truth(found)
+    return found if known is None else known
 
 
 def get(s: LoweringState, value: v.Leaf, forms: Mapping[int, Keys], key: Any, default: v.Abstract) -> v.Abstract:
@@ -135,7 +124,17 @@ def _by_class(
     groups: dict[Any, frozenset[int]] = {}
     for k in sorted(classes & classes_of(s, value)):
         groups[about(k)] = groups.get(about(k), frozenset()) | {k}
-    return _first_of(s, value, list(groups.items()), each)
+    if len(groups) == 1:
+        (known,) = groups
+        return each(s, replace(value, classes=groups[known]), known)
+    layouts: dict[int, Layout | None] = {}
+
+    def noted(t: LoweringState, x: v.Leaf, known: Any) -> v.Abstract:
+        found = each(t, x, known)
+        layouts.update(dict.fromkeys(x.classes or (), layout_of(found)))
+        return found
+
+    return heaps.with_index(s, _first_of(s, value, list(groups.items()), noted), value, layouts, str(groups.keys()))
 
 
 def _first_of(
@@ -164,5 +163,6 @@ def _field(s: LoweringState, value: v.Leaf, key: Any) -> v.Abstract:
     first, *others = {constants[k] for k in possible}
     if first is not None and not others and len(first) == 1:
         return v.Static(next(iter(first)))
-    found = field(s, value, name)
+    types = {k: f.type for f in s.context.schema.store(value.type.store).fields if f.name == name for k in f.classes}
+    found = _by_class(s, value, possible, types.__getitem__, lambda t, x, _: field(t, x, name))
     return heaps.telling(s, found, value, constants, name) if any(constants.values()) else found

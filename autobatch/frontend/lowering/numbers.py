@@ -146,9 +146,11 @@ def note_connected(s: LoweringState, result: Value, kind: str, a: Operand, b: Op
         case ("is_class", *left), ("is_class", *right) if left[0][0] == right[0][0]:
             both = []
             for of, by_class in {x[0]: x[3] for x in (*left, *right)}.items():
-                (true, false), (more, less) = _told(left, of, by_class), _told(right, of, by_class)
-                held = (true & more, false | less) if kind == "and" else (true | more, false & less)
-                both.append((of, *held, by_class))
+                first, second = _told(left, of, by_class), _told(right, of, by_class)
+                if first is not None and second is not None:
+                    (true, false), (more, less) = first, second
+                    held = (true & more, false | less) if kind == "and" else (true | more, false & less)
+                    both.append((of, *held, by_class))
             s.context.meanings[result] = ("is_class", *both)
         case ("not", x), ("is_class", (reference, *_), *_) as test if kind == "and" and s.context.meanings.get(x) == (
             "is_none",
@@ -159,14 +161,17 @@ def note_connected(s: LoweringState, result: Value, kind: str, a: Operand, b: Op
             s.context.meanings[result] = (kind, a, b)
 
 
-def _told(test: Sequence[Any], of: Any, by_class: Any) -> tuple[frozenset[Any], frozenset[Any]]:
-    """What a test of the class of an object says of it, or of its tag: where it holds, and where it does not."""
+def _told(test: Sequence[Any], of: Any, by_class: Any) -> tuple[frozenset[Any], frozenset[Any]] | None:
+    """What a test of the class of an object says of it, or of its tag: where it holds, and where it does not. None
+    where it is not known which constants all its classes have."""
     for known, true, false, _ in test:
         if known == of:
             return true, false
-    _, *classes, _ = test[0]
-    true, false = (frozenset[Any]().union(*(by_class.get(k, ()) for k in held)) for held in classes)
-    return true, false
+    _, true, false, _ = test[0]
+    if not by_class.keys() >= true | false:
+        return None
+    words = [frozenset[Any]().union(*(by_class[k] for k in classes)) for classes in (true, false)]
+    return words[0], words[1]
 
 
 def own_number(s: LoweringState, name: str, *operands: Operand, python: bool = False, **params: Any) -> v.Leaf:

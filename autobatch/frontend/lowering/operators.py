@@ -30,6 +30,7 @@ from autobatch.frontend.lowering.attributes import (
     class_list,
     classes_of,
     fields_of,
+    forms_of,
     is_class,
     is_none,
     is_stack,
@@ -614,7 +615,7 @@ def contains(s: LoweringState, container: v.Abstract, value: v.Abstract) -> v.Ab
     if written(s, container, "__contains__"):
         return s.call(attribute(s, container, "__contains__"), [value])
     if isinstance(container, v.Leaf) and isinstance(container.type, Ref):
-        found_ = forms.of_value(s, container)
+        found_ = forms_of(s, container)
         if found_ is not None and forms.is_dict(s, container) and isinstance(value, v.Static):
             return forms.holds(s, container, found_, value.value)
         container = container if found_ is not None else fields_of(s, container) or container
@@ -774,7 +775,7 @@ def subscript(s: LoweringState, value: v.Abstract, index: v.Abstract) -> v.Abstr
     if is_stack(s, value):
         return s.context.rules.stacked(s, operator.getitem, (value, index))
     folded = isinstance(value, v.Static) and isinstance(value.value, (str, bytes)) and isinstance(index, v.Static)
-    if isinstance(value, v.Leaf) and (found := forms.of_value(s, value)) is not None:
+    if isinstance(value, v.Leaf) and (found := forms_of(s, value)) is not None:
         held = [x.value for x in bounds_of(index) or () if isinstance(x, v.Static)]
         if len(held) == 3:
             return forms.elements(s, value, found, slice(*held))

@@ -20,7 +20,15 @@ from autobatch.frontend.library.graphs import nodes_of, viewed
 from autobatch.frontend.library.ndarray import dynamic_class
 from autobatch.frontend.library.texts import characters, is_text, part, text
 from autobatch.frontend.lowering import forms
-from autobatch.frontend.lowering.attributes import attribute, field, fields_of, is_unseen, refuse_unordered, written
+from autobatch.frontend.lowering.attributes import (
+    attribute,
+    field,
+    fields_of,
+    forms_of,
+    is_unseen,
+    refuse_unordered,
+    written,
+)
 from autobatch.frontend.lowering.joins import as_listing
 from autobatch.frontend.lowering.numbers import binary, operand_of, own_number, present, traced
 from autobatch.frontend.lowering.selection import select
@@ -69,7 +77,7 @@ def length(s: LoweringState, value: v.Abstract) -> v.Abstract:
                 return text(s, "__len__", value)
             if isinstance(operand.type, Array) and operand.type.shape:
                 return v.Static(operand.type.shape[0])
-            if (found := forms.of_value(s, value)) is not None:
+            if (found := forms_of(s, value)) is not None:
                 return forms.count(s, value, found)
             if isinstance(operand.type, Ref) and (parts := fields_of(s, value)) is not None:
                 return v.Static(len(parts.items))
@@ -150,7 +158,7 @@ def sequence(s: LoweringState, value: v.Abstract) -> v.Record | v.Lazy:
                 return v.Record("list", (), ())
             if isinstance(operand.type, Array) and operand.type.shape:
                 return v.Lazy(length(s, value), lambda t, i: traced(t, operator.getitem, value, i))
-            if (found := forms.of_value(s, value)) is not None:
+            if (found := forms_of(s, value)) is not None:
                 return forms.elements(s, value, found)
             if isinstance(operand.type, Ref) and (parts := fields_of(s, value)) is not None:
                 return sequence(s, parts)
@@ -281,7 +289,7 @@ def in_range(s: LoweringState, index: v.Abstract, count: v.Abstract) -> v.Abstra
         return v.Static(index.value % count.value)
     inside = traced(s, is_inside, index, count)
     s.check(inside.operand, "IndexError", "list index out of range")
-    return traced(s, _from_start, index, count)
+    return index if isinstance(index, v.Static) and index.value >= 0 else traced(s, _from_start, index, count)
 
 
 def is_inside(i: Any, n: Any) -> Any:

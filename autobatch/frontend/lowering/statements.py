@@ -9,13 +9,14 @@ import inspect
 import operator
 import types
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.library.builtin_functions import is_instance
+from autobatch.frontend.lowering import forms
 from autobatch.frontend.lowering.assignment import assign, augment, delete
-from autobatch.frontend.lowering.attributes import attribute, fields_of, written
+from autobatch.frontend.lowering.attributes import attribute, fields_of, forms_of, written
 from autobatch.frontend.lowering.branches import (
     both,
     branch_on,
@@ -40,7 +41,7 @@ from autobatch.frontend.lowering.functions import define
 from autobatch.frontend.lowering.joins import arms, conditional, join, stored
 from autobatch.frontend.lowering.loops import for_statement, while_statement
 from autobatch.frontend.lowering.numbers import combine, operand_of, present
-from autobatch.frontend.lowering.operators import compare_with, equal, identical
+from autobatch.frontend.lowering.operators import compare_with, contains, equal, identical, subscript
 from autobatch.frontend.lowering.refusals import STATEMENT_REFUSALS
 from autobatch.frontend.lowering.selection import picked
 from autobatch.frontend.lowering.sequences import arithmetic, length, sequence, sliced
@@ -509,37 +510,59 @@ def _element(s: LoweringState, subject: v.Abstract, position: int, size: int, st
 def _fits_mapping(
     s: LoweringState, keys: Sequence[ast.expr], patterns: Sequence[ast.pattern], subject: v.Abstract
 ) -> Truth:
-    if list_heap.is_record_row(subject):
-        return _fits_record(s, keys, patterns, subject)
-    table = _mapping(s, subject)
-    if table is None:
+    found = _mapping(s, subject)
+    if found is None:
         return False
-    pairs = []
-    for key, pattern in zip(keys, patterns, strict=True):
-        name = s.evaluate(key)
-        found = table.get(name.value) if isinstance(name, v.Static) else None
-        if found is None:
-            return False
-        pairs.append((pattern, lambda t, x=found: x))
-    return truth(s, _all(s, pairs))
-
-
-def _fits_record(
-    s: LoweringState, keys: Sequence[ast.expr], patterns: Sequence[ast.pattern], row: v.MemoryRow
-) -> Truth:
-    """A dict in memory, which may be None, or have other keys."""
     names = [s.evaluate(k) for k in keys]
-    held = [(p, lambda t, k=k: list_heap.load(t, row, k)) for p, k in zip(patterns, names, strict=True)]
-    return _and(s, list_heap.has_keys(s, row, names), lambda t: _all(t, held))
+    held = [(p, lambda t, k=k: found.load(t, k)) for p, k in zip(patterns, names, strict=True)]
+    return _and(s, found.holds(s, names), lambda t: _all(t, held))
 
 
-def _mapping(s: LoweringState, subject: v.Abstract) -> v.Record | None:
+@dataclass(frozen=True)
+class _Mapping:
+    """What patterns of dicts look at: has it all of some keys, and what is at one? `table`: a dict whose keys are
+    known."""
+
+    holds: Callable[[LoweringState, Sequence[v.Abstract]], Truth]
+    load: Callable[[LoweringState, v.Abstract], v.Abstract]
+    table: v.Record | None = None
+
+
+def _mapping(s: LoweringState, subject: v.Abstract) -> _Mapping | None:
+    """Of a dict, or what may be one and None or another one; None for other values."""
+    if list_heap.is_record_row(subject):
+        row = subject
+        return _Mapping(lambda t, keys: list_heap.has_keys(t, row, keys), lambda t, k: list_heap.load(t, row, k))
+    if (held := forms_of(s, subject)) is not None and isinstance(subject, v.Leaf):
+        given, of = subject, held
+        return _Mapping(
+            lambda t, keys: forms.has_keys(t, given, of, [_constant(t, k) for k in keys]),
+            lambda t, k: forms.load(t, given, of, _constant(t, k)),
+        )
     table = expand(s, list_heap.as_value(s, subject))
     if isinstance(table, v.Leaf) and isinstance(table.type, Ref):
         table = fields_of(s, table) or table
-    if isinstance(table, v.Record) and table.kind == "dict":
-        return table
-    return None
+    if not isinstance(table, v.Record) or table.kind not in ("dict", "table") or table.cls in (set, frozenset):
+        return None
+    if table.kind == "table":
+        return _Mapping(lambda t, keys: _holds_all(t, table, keys), lambda t, k: subscript(t, table, k))
+    names = dict(zip(table.keys, table.items, strict=True))
+    return _Mapping(
+        lambda t, keys: all(_constant(t, k) in names for k in keys), lambda t, k: names[_constant(t, k)], table
+    )
+
+
+def _holds_all(s: LoweringState, table: v.Abstract, keys: Sequence[v.Abstract]) -> Truth:
+    found: Truth = True
+    for key in keys:
+        found = _and(s, found, lambda t, k=key: contains(t, table, k))
+    return found
+
+
+def _constant(s: LoweringState, key: v.Abstract) -> Any:
+    if not isinstance(key, v.Static):
+        s.refuse("a key of a pattern must be a constant", "compare with `if`")
+    return key.value
 
 
 def _bind(s: LoweringState, pattern: ast.pattern, subject: v.Abstract) -> None:
@@ -557,20 +580,17 @@ def _bind(s: LoweringState, pattern: ast.pattern, subject: v.Abstract) -> None:
         case ast.MatchSequence(patterns=patterns):
             _bind_sequence(s, patterns, subject)
         case ast.MatchMapping(keys=keys, patterns=patterns, rest=rest):
-            if list_heap.is_record_row(subject) and rest is None:
-                for key, part in zip(keys, patterns, strict=True):
-                    _bind(s, part, list_heap.load(s, subject, s.evaluate(key)))
-                return
-            table = _mapping(s, subject)
-            if table is None:
-                s.refuse("`**rest` of a dict that may have different keys", "ask for its keys with `in`")
-            names = [k.value for k in map(s.evaluate, keys) if isinstance(k, v.Static)]
-            for name_, part in zip(names, patterns, strict=True):
-                found = table.get(name_)
-                assert found is not None
-                _bind(s, part, found)
+            found = _mapping(s, subject)
+            assert found is not None
+            names = [s.evaluate(k) for k in keys]
+            for key, part in zip(names, patterns, strict=True):
+                if _binds(part):
+                    _bind(s, part, found.load(s, key))
             if rest is not None:
-                left = {k: x for k, x in zip(table.keys, table.items, strict=True) if k not in names}
+                if found.table is None:
+                    s.refuse("`**rest` of a dict that may have different keys", "ask for its keys with `in`")
+                taken = [_constant(s, k) for k in names]
+                left = {k: x for k, x in zip(found.table.keys, found.table.items, strict=True) if k not in taken}
                 s.bind(rest, v.Record("dict", tuple(left), tuple(left.values())))
         case ast.MatchOr(patterns=patterns):
             _bind_one(s, patterns, subject)

@@ -701,7 +701,8 @@ def field(s: LoweringState, row: v.MemoryRow, name: str) -> v.Abstract | None:
         found = conditional(
             s, is_class(s, row, classes), lambda t: present_field(t, this, name), lambda t: present_field(t, rest, name)
         )
-        return _with_index(s, found, row, name)
+        layouts = {k: row.heap.field_layouts(row.heap.members[k]).get(name) for k in s.positions(row)}
+        return with_index(s, found, row, layouts, name)
     at = 1
     _, *columns = memory_of(s, row.heap)
     where, value = _known_fields(s, row.heap.whole).get(column, (None, None))
@@ -734,14 +735,19 @@ MOST_WAITS = 8
 """So often is a memory read before anything is found to be in it, until that is refused."""
 
 
-def _with_index(s: LoweringState, found: v.Abstract, row: v.MemoryRow, name: str) -> v.Abstract:
+def with_index(
+    s: LoweringState,
+    found: v.Abstract,
+    row: v.MemoryRow | v.Leaf,
+    layouts: Mapping[int, Layout | None],
+    name: str,
+) -> v.Abstract:
     """A field that holds values of several sorts, of which the class of the object says which it is."""
     if not isinstance(found, v.Choice) or not isinstance(found.index, Value):
         return found
     layout, by_class = layout_of(found), dict[int, frozenset[Any] | None]()
     assert isinstance(layout, ChoiceLayout)
-    for k in s.positions(row):
-        held = row.heap.field_layouts(row.heap.members[k]).get(name)
+    for k, held in layouts.items():
         parts = held.alternatives if isinstance(held, ChoiceLayout) else (held,)
         places = [position_among(layout.alternatives, x) if x is not None else None for x in parts]
         by_class[k] = None if None in places else frozenset(places)
