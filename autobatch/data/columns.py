@@ -32,6 +32,8 @@ from autobatch.ir.core import BOOL, FLOAT, INT, Array, BuiltObject, List, Ref, T
 
 Ints = npt.NDArray[np.int64]
 Values = npt.NDArray[Any]
+MOST_NUMBERS = 32
+"""Numbers that are constants of a class (`Class.tag`) are smaller."""
 ROOT, ROOT_MISSING = "#root", "#root?"
 
 
@@ -66,11 +68,14 @@ class Columns:
         """A store, and the first row there that holds a constant of which its class has none (`Class.tag`); None where
         there is no such row."""
         for store, f, constants in tagged_fields(self.schema):
-            words = self.vocabularies.get(f.type.vocabulary, ()) if isinstance(f.type, Tag) else ()
+            words = self.vocabularies.get(f.type.vocabulary, ()) if isinstance(f.type, Tag) else range(MOST_NUMBERS)
             fits = np.ones((len(store.classes), len(words) + 1), np.bool_)
             for k, held in constants.items():
                 fits[k] = [*(x in held for x in words), False]
-            wrong = ~fits[self.arrays[f"{store.name}.#tag"], self.arrays[f.column]]
+            codes, tags = self.arrays[f.column], self.arrays[f"{store.name}.#tag"]
+            if not isinstance(f.type, Tag):
+                codes = np.where((codes >= 0) & (codes < MOST_NUMBERS), codes, MOST_NUMBERS).astype(np.int64)
+            wrong = ~fits[tags, codes]
             if wrong.any():
                 return store.name, int(np.argmax(wrong))
         return None

@@ -30,6 +30,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from autobatch.data.columns import MOST_NUMBERS
 from autobatch.data.leaves import COMPLEX, Category, category, describe_type, join, ragged_elem, vocabulary_of
 from autobatch.data.schema import UNKNOWN, VALUE, Class, Field, ListStore, Schema, Store
 from autobatch.errors import BatchError
@@ -38,7 +39,7 @@ from autobatch.ir.core import BOOL, FLOAT, INT, STR, Array, BuiltObject, List, R
 MAX_NESTING = 64
 """Lists in lists, at most: their type names every level. Deeper structure needs a class, which names itself."""
 
-MOST_CONSTANTS = 32
+MOST_CONSTANTS = MOST_NUMBERS
 """Constants that one class of tuples or dicts has at its tag, at most: more are data."""
 
 RecordKind = Literal["object", "namedtuple", "tuple", "list", "dict", "table", "value"]

@@ -36,6 +36,7 @@ from autobatch.data.columns import (
 )
 from autobatch.data.infer import (
     MAX_NESTING,
+    MOST_CONSTANTS,
     OF_LISTS,
     OF_RECORDS,
     Inference,
@@ -987,7 +988,11 @@ class _Packer:
 
 
 def _constants(table: ObjectTable) -> tuple[str, frozenset[Any]] | None:
-    """The first field of some tuples or dicts that holds strings or members of an enum, and which of them it holds."""
+    """The first field of some tuples or dicts that holds strings or members of an enum, and which of them it holds; or
+    the small integers that tuples begin with."""
+    if table.kind == "tuple" and table.signature[:1] == ("number",):
+        numbers = set(table.fields[0].values)
+        return ("0", frozenset(numbers)) if all(type(x) is int and 0 <= x < MOST_CONSTANTS for x in numbers) else None
     first = next((k for k, sort in enumerate(table.signature) if sort is not None and is_words(sort)), None)
     return None if first is None else (table.names[first], frozenset(table.fields[first].values))
 

@@ -30,8 +30,8 @@ class Class:
     order, where all dicts agree on it. A "table" is a dict, set or deque among results whose keys or elements are in
     lists, its first two fields; `cls` makes an empty one of the arguments `given`. A "value" is a number, string, array
     or list that stands where values of other sorts stand too, in the field `VALUE`. `tag`: the field whose constants
-    (strings, members of an enum) tell a class of tuples or dicts from the others of its store, and those that it may
-    hold: of `("num", 2.0)` and `("neg", tree)` the classes are two."""
+    (strings, members of an enum, small integers) tell a class of tuples or dicts from the others of its store, and
+    those that it may hold: of `("num", 2.0)` and `("neg", tree)` the classes are two."""
 
     name: str
     kind: Literal["object", "namedtuple", "tuple", "list", "dict", "table", "value"]

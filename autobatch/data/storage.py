@@ -736,6 +736,8 @@ def _type_from_json(text: Any) -> Type:
 def _words_to_json(words: tuple[Any, ...]) -> dict[str, Any]:
     if words and isinstance(words[0], enum.Enum):
         return {"enum": name_of(type(words[0])), "members": [w.name for w in words]}
+    if words and isinstance(words[0], int):
+        return {"numbers": words}
     return {"strings": words}
 
 
@@ -743,6 +745,8 @@ def _words_from_json(text: Any, known: AllowedClasses) -> tuple[Any, ...]:
     match text:
         case {"strings": [*words]} if all(type(w) is str for w in words) and len(set(words)) == len(words):
             return tuple(words)
+        case {"numbers": [*numbers]} if all(type(n) is int for n in numbers):
+            return tuple(numbers)
         case {"enum": str(name), "members": [*members]} if len(set(map(str, members))) == len(members):
             cls = known.find(name)
             if not issubclass(cls, enum.Enum):

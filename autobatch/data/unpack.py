@@ -332,18 +332,20 @@ class Unpacker:
             found = self.elements(items)
             place |= {(items.name, k): _Tuple(self, items, found[a:b]) for k, (a, b) in enumerate(pairwise(offsets))}
         made = self.objects | self.lists
+        missing = {(store, at) for store, at in place if made[store][at] is None}
         for first in place:
             stack = [first]
             while stack:
                 store, at = stack[-1]
-                if made[store][at] is not None:
+                if (store, at) not in missing:
                     stack.pop()
                     continue
-                waiting = [key for key in place[store, at].parts() if key in place and made[key[0]][key[1]] is None]
+                waiting = [key for key in place[store, at].parts() if key in missing]
                 if waiting:
                     stack.extend(waiting)
                 else:
                     made[store][at] = place[stack.pop()].made()
+                    missing.remove((store, at))  # what is made may be None
 
     def elements(self, items: ListStore) -> list[Any]:
         """The elements of all lists, one after another: rows where they are references, as they are elsewhere."""

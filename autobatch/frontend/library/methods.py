@@ -45,6 +45,8 @@ def _items(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Name
         return list_heap.elements(s, list_heap.there(s, receiver))
     if isinstance(receiver, v.Record) and receiver.kind == "table":
         return zipped(s, receiver.items[:2], strict=False)
+    if (found := _of_forms(s, receiver, "item")) is not None:
+        return found
     table = _table(s, receiver)
     pairs = tuple(v.Record("tuple", (0, 1), (v.Static(k), x)) for k, x in zip(table.keys, table.items, strict=True))
     return _record(pairs)
@@ -55,7 +57,7 @@ def _keys(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Named
         return list_heap.parts(s, list_heap.there(s, receiver), 0)
     if isinstance(receiver, v.Record) and receiver.kind == "table":
         return _column(s, tables.keys_of(receiver))
-    return _record([v.Static(k) for k in _table(s, receiver).keys])
+    return _of_forms(s, receiver, "key") or _record([v.Static(k) for k in _table(s, receiver).keys])
 
 
 def _values(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
@@ -63,7 +65,13 @@ def _values(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Nam
         return list_heap.parts(s, list_heap.there(s, receiver), 1)
     if isinstance(receiver, v.Record) and receiver.kind == "table":
         return _column(s, tables.values_of(receiver))
-    return _record(_table(s, receiver).items)
+    return _of_forms(s, receiver, "value") or _record(_table(s, receiver).items)
+
+
+def _of_forms(s: LoweringState, receiver: v.Abstract, part: forms.Part) -> v.Abstract | None:
+    """What a dict of the examples holds that may have other keys in each."""
+    held = forms_of(s, receiver)
+    return forms.elements(s, receiver, held, part=part) if held is not None and isinstance(receiver, v.Leaf) else None
 
 
 def _column(s: LoweringState, column: v.Abstract) -> v.Abstract:

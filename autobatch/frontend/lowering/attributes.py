@@ -392,6 +392,8 @@ def _field(s: LoweringState, value: v.Leaf, name: str, of_table: bool = False) -
     if not groups and (having := [k for k, f in values.items() if hasattr(python_class(f.type), name)]):
         return attribute(s, one_of(s, value, having), name)
     if not groups and forms_of(s, value) is not None:
+        if name in ("keys", "values", "items"):
+            refuse_unordered(s, value)
         return _of_class(s, value, dict if store.classes[min(possible - values.keys())].kind == "dict" else tuple, name)
     if not groups and (parts := fields_of(s, value)) is not None:
         if name in ("keys", "values", "items"):

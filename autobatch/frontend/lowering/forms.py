@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from autobatch.frontend.lowering.attributes import Keys, class_list, classes_of, field, is_class, is_none
 from autobatch.frontend.lowering.joins import conditional
@@ -69,27 +69,33 @@ def count(s: LoweringState, value: v.Leaf, forms: Mapping[int, Keys], of: slice 
     return heaps.telling(s, found, value, {k: frozenset({n}) for k, n in counts.items()}, f"len {of}")
 
 
-def elements(s: LoweringState, value: v.Leaf, forms: Mapping[int, Keys], of: slice = WHOLE) -> v.Record | v.Lazy:
-    """The elements of a tuple, or the keys of a dict, or some of them."""
-    of_dicts = is_dict(s, value)
-    if len(forms) == 1:
-        (keys,) = forms.values()
-        _check(s, value, forms)
-        items = tuple(v.Static(key) if of_dicts else _field(s, value, key) for key in keys[of])
-        return v.Record("tuple", tuple(range(len(items))), items)
+Part = Literal["key", "value", "item"]
+
+
+def elements(
+    s: LoweringState, value: v.Leaf, forms: Mapping[int, Keys], of: slice = WHOLE, part: Part = "value"
+) -> v.Record | v.Lazy:
+    """The elements of a tuple, or what a dict holds, or some of them."""
+
+    def read(t: LoweringState, x: v.Leaf, key: Any) -> v.Abstract:
+        if part == "value":
+            return _field(t, x, key)
+        return v.Static(key) if part == "key" else v.Record("tuple", (0, 1), (v.Static(key), _field(t, x, key)))
 
     def item(t: LoweringState, index: v.Abstract) -> v.Abstract:
         at = index.value if isinstance(index, v.Static) else 0
         here = {k: keys[of] for k in classes_of(t, value) if len((keys := forms.get(k, ()))[of]) > at}
-        read: Callable[[LoweringState, v.Leaf, Any], v.Abstract] = lambda u, x, key: (
-            v.Static(key) if of_dicts else _field(u, x, key)
-        )
         if isinstance(index, v.Static):
             return _by_class(t, value, frozenset(here), lambda k: here[k][at], read)
         picked = lambda u, x, keys: select(u, operand_of(u, index), [read(u, x, key) for key in keys])
         return _by_class(t, value, frozenset(here), here.__getitem__, picked)
 
-    return v.Lazy(count(s, value, forms, of), item, is_tuple=not of_dicts)
+    _check(s, value, forms)
+    if len(forms) == 1:
+        (keys,) = forms.values()
+        items = tuple(read(s, value, key) for key in keys[of])
+        return v.Record("tuple", tuple(range(len(items))), items)
+    return v.Lazy(count(s, value, forms, of), item, is_tuple=not is_dict(s, value))
 
 
 def is_dict(s: LoweringState, value: v.Leaf) -> bool:
@@ -156,7 +162,7 @@ def _first_of(
 
 def _field(s: LoweringState, value: v.Leaf, key: Any) -> v.Abstract:
     """A field that is there, of which the class may say what it is."""
-    name, possible = str(key), classes_of(s, value)
+    name, possible = str(key), classes_of(s, value) & (value.classes or classes_of(s, value))
     assert isinstance(value.type, Ref)
     tags = {k: c.tag for k, c in enumerate(class_list(s, value.type))}
     constants = {k: tag[1] if tag is not None and tag[0] == name else None for k, tag in tags.items()}

@@ -212,8 +212,8 @@ def possible(s: LoweringState, choice: v.Choice) -> frozenset[int]:
     known = s.block.fact(choice.index).classes
     match s.context.meanings.get(choice.index):
         case ("of_class", row, by_class, _):
-            held = [by_class[k] for k in s.positions(row)]
-            everything = everything if None in held else frozenset().union(*held)
+            held = [by_class[k] for k in s.positions(row) if k in by_class]
+            everything = everything if None in held or not held else frozenset().union(*held)
     return everything if known is None else everything & known
 
 
@@ -244,9 +244,15 @@ def picked(s: LoweringState, choice: v.Choice, fit: frozenset[int]) -> v.Abstrac
 def tested(s: LoweringState, choice: v.Choice, test: Callable[[LoweringState, v.Abstract], v.Abstract]) -> v.Abstract:
     """A test of the alternative picked, as one of which are picked, where the types say whether it holds."""
     found = [test(s.fork(), x) for x in choice.alternatives]
-    if not all(isinstance(x, v.Static) for x in found):
-        return apply_choice(s, choice, test)
-    return picked(s, choice, frozenset(k for k, x in enumerate(found) if x == v.Static(True)))
+    always, never = (frozenset(k for k, x in enumerate(found) if x == v.Static(truth)) for truth in (True, False))
+    if len(always | never) == len(found):
+        return picked(s, choice, always)
+    result = apply_choice(s, choice, test)
+    if isinstance(result, v.Leaf) and isinstance(result.operand, Value):
+        may_be = possible(s, choice)
+        told = ("is_class", (choice.index, may_be - never, may_be - always, None))
+        s.context.meanings.setdefault(result.operand, told)
+    return result
 
 
 def _is_in(index: Any, places: tuple[int, ...]) -> Any:

@@ -159,7 +159,7 @@ def sequence(s: LoweringState, value: v.Abstract) -> v.Record | v.Lazy:
             if isinstance(operand.type, Array) and operand.type.shape:
                 return v.Lazy(length(s, value), lambda t, i: traced(t, operator.getitem, value, i))
             if (found := forms_of(s, value)) is not None:
-                return forms.elements(s, value, found)
+                return forms.elements(s, value, found, part="key" if forms.is_dict(s, value) else "value")
             if isinstance(operand.type, Ref) and (parts := fields_of(s, value)) is not None:
                 return sequence(s, parts)
         case v.Static(value=held) if isinstance(held, (str, range, set, frozenset, bytes)) or _is_iterable(held):
