@@ -153,9 +153,9 @@ class InferredRecord:
 
     def see_constants(self, tag: tuple[str, frozenset[Any]] | None) -> None:
         """Some have these constants at their tag; None: nobody knows which."""
-        if tag is None or self.tag is None or self.tag[0] not in ("", tag[0]):
+        if tag is None or self.tag is None or (self.tag[0] and tag[0] and self.tag[0] != tag[0]):
             self.tag = None
-        else:
+        elif tag[0]:
             held = self.tag[1] | tag[1]
             self.tag = (tag[0], held) if len(held) <= MOST_CONSTANTS else None
 
@@ -421,7 +421,7 @@ class Inference:
             names = tuple(f.name for f in fields)
             signature = tuple(sort_of_type(f.type, schema) for f in fields) if cls.cls is None else ()
             made.append(self.record(cls.kind, cls.cls, names, signature))
-            made[-1].see_constants(cls.tag)
+            made[-1].see_constants(cls.tag or cls.seen)
             if cls.kind == "dict":
                 made[-1].see_keys(cls.keys)
         return made
@@ -631,7 +631,7 @@ class _SchemaBuilder:
             columns |= {(id(members[k]), f.name): f for f in fields for k in f.classes}
             tags = _tags(members)
             classes = tuple(
-                Class(class_names[id(m)], m.kind, m.cls, m.keys or (), tag=tag)
+                Class(class_names[id(m)], m.kind, m.cls, m.keys or (), (), tag, m.tag if tag is None else None)
                 for m, tag in zip(members, tags, strict=True)
             )
             stores.append(Store(name, classes, tuple(fields)))

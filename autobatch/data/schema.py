@@ -9,7 +9,7 @@ A list is a row of a *list store*: `offsets` into `values`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, assert_never
 
 from autobatch.ir.core import Apply, Array, BuiltObject, List, Ref, Tag, Type
@@ -31,7 +31,8 @@ class Class:
     lists, its first two fields; `cls` makes an empty one of the arguments `given`. A "value" is a number, string, array
     or list that stands where values of other sorts stand too, in the field `VALUE`. `tag`: the field whose constants
     (strings, members of an enum, small integers) tell a class of tuples or dicts from the others of its store, and
-    those that it may hold: of `("num", 2.0)` and `("neg", tree)` the classes are two."""
+    those that it may hold: of `("num", 2.0)` and `("neg", tree)` the classes are two. `seen`: the same where there are
+    no others yet; batches may hold more."""
 
     name: str
     kind: Literal["object", "namedtuple", "tuple", "list", "dict", "table", "value"]
@@ -39,6 +40,7 @@ class Class:
     keys: tuple[str, ...] = ()
     given: tuple[Any, ...] = ()
     tag: tuple[str, frozenset[Any]] | None = None
+    seen: tuple[str, frozenset[Any]] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

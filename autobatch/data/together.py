@@ -71,7 +71,12 @@ def conform(columns: Columns, schema: Schema) -> Columns:
         raise BatchError(f"the schema contradicts itself: {error}") from None
     if layout.schema != schema:
         raise BatchError("the schema does not hold these columns; merge it with `columns.schema` first")
-    return _Conform(columns, layout, records).run()
+    made = _Conform(columns, layout, records).run()
+    if (other := made.row_of_other_class()) is not None:
+        raise BatchError(
+            f"row {other[1]} of {other[0]} has a constant that the schema does not have there; merge them anew"
+        )
+    return made
 
 
 @dataclass(eq=False)

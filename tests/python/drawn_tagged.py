@@ -1,9 +1,9 @@
-"""Random languages: trees of several kinds of nodes, which a function makes of tokens, rewrites and reads. Drawn are
-the kinds, what stands for a node and how it is looked at."""
+"""Random languages: trees of several kinds of nodes, which a function makes of tokens, rewrites and reads, or which the
+examples are. Drawn are the kinds, what stands for a node and how it is looked at."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from hypothesis import strategies as st
@@ -13,12 +13,13 @@ from autobatch.testing.programs import Program
 ONE = {"neg": "-{a}", "half": "{a} * 0.5", "square": "{a} * {a}"}
 TWO = {"add": "{a} + {b}", "mul": "{a} * {b}", "less": "({a} if {a} < {b} else {b})"}
 PLACES = ("op", "left", "right")
+NUMBERS = st.sampled_from([0.25, 0.5, 1.0, 1.5, 2.0])
 CLASSES = {"num": "Num", "var": "Var", "neg": "Neg", "half": "Half", "square": "Square"}
 
 
 class _Language:
-    def __init__(self, pick: Callable[[Any], Any]) -> None:
-        self.form = pick(["tuple", "list", "dict", "class", "enum", "integer"])
+    def __init__(self, pick: Callable[[Any], Any], forms: Sequence[str]) -> None:
+        self.form = pick(forms)
         self.look = pick(["each", "first"] if self.form in ("dict", "class") else ["each", "first", "match"])
         self.ones = [k for k in ONE if pick([True, False])] or ["neg"]
         self.twos = [k for k in TWO if pick([True, False])] or ["add"]
@@ -90,6 +91,40 @@ class _Language:
             case _:
                 return []
 
+    def builder(self) -> list[str]:
+        """The lines that make a stack of trees of tokens."""
+        arms = [("t >= 0", [f"stack.append({self.node('num', 't')})"])]
+        arms += [(f"t == {-1 - n}", [f"stack.append({self.node(k, 'stack.pop()')})"]) for n, k in enumerate(self.ones)]
+        for n, kind in enumerate(self.twos):
+            arms.append(
+                (f"t == {-11 - n}", ["b, a = stack.pop(), stack.pop()", f"stack.append({self.node(kind, *'ab')})"])
+            )
+        lines = ["stack = []", "for t in tokens:"]
+        for n, (test, body) in enumerate(arms):
+            lines += [f"    {line}" for line in _block(f"{'elif' if n else 'if'} {test}:", body)]
+        return [*lines, "    else:", f"        stack.append({self.node('var')})"]
+
+    def readers(self) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+        """What `value` and `size` do with each kind."""
+        values = {"num": ["return {a}"], "var": ["return x"]}
+        values |= {k: ["u = value({a})", "return " + ONE[k].format(a="u")] for k in self.ones}
+        values |= {k: ["u, w = value({a}), value({b})", "return " + TWO[k].format(a="u", b="w")] for k in self.twos}
+        sizes = {"num": ["return 1"], "var": ["return 1"]}
+        sizes |= {k: ["return 1 + size({a})"] for k in self.ones}
+        sizes |= {k: ["return size({a}) + size({b})"] for k in self.twos}
+        return values, sizes
+
+    def tokens(self, draw: Callable[..., Any], pick: Callable[[Any], Any]) -> list[float]:
+        """Of trees that the builder makes."""
+        found, depth = [draw(NUMBERS)], 1
+        for _ in range(draw(st.integers(0, 7))):
+            kind = pick(["num", "var", "one", *(["two"] * 2 if depth > 1 else [])])
+            depth += {"num": 1, "var": 1, "one": 0, "two": -1}[kind]
+            what = {"num": [0.5, 2.0], "var": [-20.0], "one": range(-len(self.ones), 0)}
+            what["two"] = range(-10 - len(self.twos), -10)
+            found.append(float(pick(what[kind])))
+        return found
+
 
 def _escaped(line: str) -> str:
     """A line that is formatted later, as it is."""
@@ -104,26 +139,8 @@ def _block(head: str, lines: list[str]) -> list[str]:
 def programs(draw: Callable[..., Any]) -> tuple[Program, list[Any]]:
     """A function `main(tokens, x)` and three examples of it."""
     pick = lambda options: draw(st.sampled_from(list(options)))
-    language = _Language(pick)
-    build = ["stack = []", "for t in tokens:"]
-    arms = [("t >= 0", [f"stack.append({language.node('num', 't')})"])]
-    arms += [
-        (f"t == {-1 - n}", [f"stack.append({language.node(kind, 'stack.pop()')})"])
-        for n, kind in enumerate(language.ones)
-    ]
-    arms += [
-        (f"t == {-11 - n}", ["b, a = stack.pop(), stack.pop()", f"stack.append({language.node(kind, 'a', 'b')})"])
-        for n, kind in enumerate(language.twos)
-    ]
-    for n, (test, body) in enumerate(arms):
-        build += [f"    {line}" for line in _block(f"{'elif' if n else 'if'} {test}:", body)]
-    build += ["    else:", f"        stack.append({language.node('var')})"]
-    values = {"num": ["return {a}"], "var": ["return x"]}
-    values |= {k: ["u = value({a})", "return " + ONE[k].format(a="u")] for k in language.ones}
-    values |= {k: ["u, w = value({a}), value({b})", "return " + TWO[k].format(a="u", b="w")] for k in language.twos}
-    sizes = {"num": ["return 1"], "var": ["return 1"]}
-    sizes |= {k: ["return 1 + size({a})"] for k in language.ones}
-    sizes |= {k: ["return size({a}) + size({b})"] for k in language.twos}
+    language = _Language(pick, ["tuple", "list", "dict", "class", "enum", "integer"])
+    values, sizes = language.readers()
     one, two = language.ones[0], language.twos[0]
     rewritten = {"num": ["u = {a} + 1.0", f"return {_escaped(language.node('num', 'u'))}"]}
     rewritten |= {"var": [f"return {pick(['e', _escaped(language.node('num', '0.5'))])}"]}
@@ -151,16 +168,35 @@ def programs(draw: Callable[..., Any]) -> tuple[Program, list[Any]]:
         ["return value(rewrite(stack[-1])), size(rewrite(stack[0]))"],
         ["return [value(e) for e in stack]"],
     ])  # fmt: skip
-    source = "\n".join([*language.definitions(), *functions, *_block("def main(tokens, x):", [*build, *inner, *end])])
-    numbers = st.sampled_from([0.25, 0.5, 1.0, 1.5, 2.0])
-    examples = []
-    for _ in range(3):
-        tokens, depth = [draw(numbers)], 1
-        for _ in range(draw(st.integers(0, 7))):
-            kind = pick(["num", "var", "one", *(["two"] * 2 if depth > 1 else [])])
-            depth += {"num": 1, "var": 1, "one": 0, "two": -1}[kind]
-            what = {"num": [0.5, 2.0], "var": [-20.0], "one": range(-len(language.ones), 0)}
-            what["two"] = range(-10 - len(language.twos), -10)
-            tokens.append(float(pick(what[kind])))
-        examples.append((tokens, draw(numbers)))
-    return Program(source + "\n"), examples
+    source = "\n".join(
+        [*language.definitions(), *functions, *_block("def main(tokens, x):", [*language.builder(), *inner, *end])]
+    )
+    return Program(source + "\n"), [(language.tokens(draw, pick), draw(NUMBERS)) for _ in range(3)]
+
+
+@st.composite
+def readers(draw: Callable[..., Any]) -> tuple[Program, list[Any]]:
+    """A function `main(trees, x)` of lists of trees, and six examples of it, of which the first has all kinds."""
+    pick = lambda options: draw(st.sampled_from(list(options)))
+    language = _Language(pick, ["tuple", "dict", "class", "enum", "integer"])
+    values, sizes = language.readers()
+    order = draw(st.permutations(language.kinds))
+    inner = _block("def value(e):", language.cases({k: values[k] for k in order}))
+    end = pick([
+        ["return value(trees[-1]) + size(trees[0])"],
+        ["return sum([value(e) for e in trees]), max([size(e) for e in trees])"],
+        ["return [value(e) for e in trees]"],
+        ["total = 0.0", "for e in trees:", "    if size(e) > 1:", "        total += value(e)", "return total"],
+    ])  # fmt: skip
+    source = [
+        *language.definitions(),
+        *_block("def build(tokens):", [*language.builder(), "return stack"]),
+        *_block("def size(e):", language.cases({k: sizes[k] for k in order})),
+        *_block("def main(trees, x):", [*inner, *end]),
+    ]
+    program = Program("\n".join(source) + "\n")
+    build = program.function.__globals__["build"]
+    of_all = [0.5, *(-1.0 - k for k in range(len(language.ones)))]
+    for k in range(len(language.twos)):
+        of_all += [-20.0, -11.0 - k]
+    return program, [(build(x), draw(NUMBERS)) for x in (of_all, *(language.tokens(draw, pick) for _ in range(5)))]

@@ -43,6 +43,18 @@ def test_random_languages(drawn):
     assert_same(found, [program.function(*x) for x in examples], tolerance=1e-3)
 
 
+@settings(max_examples=15, deadline=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck))
+@given(drawn_tagged.readers())
+def test_random_languages_of_the_examples(drawn):
+    """The second call has kinds of nodes that the first may not have shown."""
+    program, examples = drawn
+    f = ab.batched(program.function, backend="llvm")
+    with ab.options(trace=False):
+        for part in (examples[:2], examples[2:]):
+            found = ab.unbatch(f(*map(list, zip(*part, strict=True))))
+            assert_same(found, [program.function(*x) for x in part], tolerance=1e-3)
+
+
 def test_integers_stay_integers_beside_floats():
     """At one place of tuples that a tag tells apart."""
 

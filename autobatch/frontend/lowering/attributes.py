@@ -456,6 +456,11 @@ def fields_of(s: LoweringState, value: v.Leaf) -> v.Record | None:
     return v.Record(cls.kind, keys, items, cls.cls)
 
 
+def parts_of(s: LoweringState, value: v.Leaf) -> v.Record | None:
+    """The same; None for those that may be of several forms, too."""
+    return None if forms_of(s, value) is not None else fields_of(s, value)
+
+
 Keys = tuple[Any, ...]
 """The keys of a dict, or the places of a tuple."""
 

@@ -18,6 +18,7 @@ from autobatch.frontend.lowering.attributes import (
     class_list,
     classes_of,
     fields_of,
+    forms_of,
     is_none,
     is_stack,
     may_be_none,
@@ -63,6 +64,9 @@ def truth(s: LoweringState, value: v.Abstract) -> bool | Operand:
             return truth(s, kept)
         case v.Optional():
             return truth(s, present(s, value))
+        case v.Leaf(operand=operand) if forms_of(s, value) is not None:
+            there = is_none(s, operand, negated=True)
+            return truth(s, both(s, there, lambda t: traced(t, _positive, length(t, value))))
         case v.Leaf() if isinstance(value.type, Ref) and (parts := fields_of(s, value)) is not None and not parts.items:
             return False
         case v.MemoryRow(heap=heap) if heap.in_segments or heap.is_record:

@@ -30,7 +30,7 @@ from autobatch.frontend.library.tables import concatenate
 from autobatch.frontend.library.texts import formatted
 from autobatch.frontend.lowering import printing, selection, unions
 from autobatch.frontend.lowering.assignment import assign, set_by_name
-from autobatch.frontend.lowering.attributes import attribute, fields_of
+from autobatch.frontend.lowering.attributes import attribute, fields_of, parts_of
 from autobatch.frontend.lowering.branches import bool_expression, conditional_expression
 from autobatch.frontend.lowering.calls import Never, lookup
 from autobatch.frontend.lowering.comprehensions import (
@@ -372,7 +372,7 @@ RULES = Rules(
     operate,
     set_of,
     boxed,
-    fields_of,
+    parts_of,
     made_by,
     initialised,
     adopted,
