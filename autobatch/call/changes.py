@@ -27,11 +27,11 @@ from autobatch.call.arguments import ArgumentSlot, BoundArguments
 from autobatch.call.batches.batch import Batch
 from autobatch.call.batches.data import Examples
 from autobatch.call.results import ChangedPart, not_changed, unbatch, unbatched
-from autobatch.data.pack import Walker, attributes_of, learned
 from autobatch.data.ragged import Ragged
 from autobatch.data.reading import objects_of
 from autobatch.data.together import component_field, together
 from autobatch.data.unpack import Common, GivenObjects, Token
+from autobatch.data.walk import Walker, attributes_of, learned
 from autobatch.errors import BatchError, UnsupportedError
 from autobatch.frontend.lowering.state import ChangesObjects
 from autobatch.frontend.memory.heap import OBJECTS

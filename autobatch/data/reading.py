@@ -1,6 +1,6 @@
 """Examples read into the columns of a schema by machine code: what lies where, and what Python makes of it.
 
-A *visit* is an object that is met for the first time in its example (`pack.py`); its *kind* says how it is read. The
+A *visit* is an object that is met for the first time in its example (`walk.py`); its *kind* says how it is read. The
 machine writes a log of what each visit holds, 8 bytes and a code a value: of a number its bits, of an object its visit,
 of any other leaf where it is. If the schema has a place for each, it counts rows, and then writes the columns. What it
 does not know, a class or the form of a tuple, it asks for, and begins anew; what it cannot read (attributes that code
@@ -611,7 +611,7 @@ def read_like(
     examples: list[Any], schema: Schema, reader: ObjectReader, learn: Learn, inferred: bool, keys_are_data: bool = False
 ) -> Columns | Lacking | None:
     """The columns of examples that have nothing that the schema lacks. `inferred`: from some of them; then they have
-    nothing that would change it either. `keys_are_data`: as `pack.walk` takes it. None where the machine cannot
+    nothing that would change it either. `keys_are_data`: as `walk` takes it. None where the machine cannot
     tell."""
     held = _held_by(schema, inferred)
     if held is None:

@@ -25,7 +25,7 @@ import numpy as np
 
 from autobatch.call.arguments import ArgumentNode, ArgumentSlot, BoundArguments, Raw
 from autobatch.call.tracing.log import ExampleNumber
-from autobatch.data.pack import attributes_of
+from autobatch.data.walk import attributes_of
 from autobatch.ir.template import Input
 
 # ---- copying
