@@ -40,7 +40,7 @@ class Class:
     keys: tuple[str, ...] = ()
     given: tuple[Any, ...] = ()
     tag: tuple[str, frozenset[Any]] | None = None
-    seen: tuple[str, frozenset[Any]] | None = field(default=None, compare=False)
+    seen: tuple[str, frozenset[Any]] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,6 +151,13 @@ def note_connected(s: LoweringState, result: Value, kind: str, a: Operand, b: Op
                     (true, false), (more, less) = first, second
                     held = (true & more, false | less) if kind == "and" else (true | more, false & less)
                     both.append((of, *held, by_class))
+            for _, *words, by_class in both[1:]:  # a class of which no constant is left is ruled out
+                of, *classes, _ = both[0]
+                left_of = [
+                    frozenset(k for k in fit if k not in by_class or by_class[k] & left)
+                    for fit, left in zip(classes, words, strict=True)
+                ]
+                both[0] = (of, *left_of, None)
             s.context.meanings[result] = ("is_class", *both)
         case ("not", x), ("is_class", (reference, *_), *_) as test if kind == "and" and s.context.meanings.get(x) == (
             "is_none",

@@ -1,0 +1,104 @@
+"""Tuples and dicts of several forms as arguments. `test_tagged.py` has random ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+from autobatch.data.pack import pack
+from autobatch.data.unpack import unpack
+from autobatch.testing import assert_same
+from tests.python.forms import EXAMPLES, MAKERS, NUMBERS, OF_NUMBERS, of_texts
+
+XLA = pytest.param("xla", marks=pytest.mark.xla)
+BACKENDS = ["llvm", "auto", XLA, pytest.param("interpret", marks=pytest.mark.long)]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("function", MAKERS, ids=[f.__name__ for f in MAKERS])
+def test_programs(function, backend):
+    if backend == "xla" and function is of_texts:
+        pytest.skip("XLA makes no strings")
+    f = ab.batched(function, backend=backend)
+    with ab.options(trace=False):
+        for examples in EXAMPLES[function]:
+            assert_same(ab.unbatch(f(examples, NUMBERS)), list(map(function, examples, NUMBERS)), tolerance=1e-4)
+
+
+@pytest.mark.parametrize("function", OF_NUMBERS, ids=[f.__name__ for f in OF_NUMBERS])
+def test_derivatives(function):
+    examples, step = EXAMPLES[function][0], 1e-5
+    with ab.options(trace=False):
+        found = ab.grad(ab.batched(function, backend="llvm"), 1)(examples, NUMBERS)
+    pairs = list(zip(examples, NUMBERS, strict=True))
+    wanted = [(function(e, x + step) - function(e, x - step)) / (2 * step) for e, x in pairs]
+    np.testing.assert_allclose(list(found), wanted, rtol=1e-3, atol=1e-3)
+
+
+def tags(schema):
+    return {c.name: sorted(c.tag[1]) for s in schema.stores for c in s.classes if c.tag is not None}
+
+
+LEAVES, MORE = [("num", 1.0), ("num", 2.0)], [("neg", ("num", 1.0)), ("abs", ("neg", ("num", 3.0)))]
+
+
+def test_constants_tell_classes_apart():
+    made = pack(LEAVES + MORE)
+    assert tags(made.schema) == {"tuple2": ["num"], "tuple2_2": ["abs", "neg"]}
+    assert unpack(made) == LEAVES + MORE
+    assert tags(pack([("a", 1.0), ("b", 2.0)]).schema) == {}  # nothing is told apart
+    both = pack([("a", 1.0), ("a", ("b", 2.0))])  # and what is not, is a union
+    assert tags(both.schema) == {} and both.schema.has_values
+
+
+def test_a_constant_that_was_not_seen_before():
+    """The machine that reads objects does not take it for one of its class."""
+    first = pack(LEAVES + MORE)
+    second = pack([("sin", ("num", 1.0))], first.schema)
+    assert tags(second.schema) == {"tuple2": ["num"], "tuple2_2": ["abs", "neg", "sin"]}
+    assert pack(MORE, second.schema).schema == second.schema
+
+    def f(e):
+        if e[0] == "num":
+            return e[1]
+        if e[0] == "abs":
+            return abs(f(e[1]))
+        return f(e[1]) + 1.0 if e[0] == "sin" else -f(e[1])
+
+    g = ab.batched(f, backend="llvm")
+    with ab.options(trace=False):
+        for examples in (LEAVES + MORE, [("sin", ("sin", ("num", 2.0)))], MORE, LEAVES):
+            assert_same(ab.unbatch(g(examples)), list(map(f, examples)))
+
+
+def test_too_many_constants_are_data():
+    examples = [(f"word{k}", float(k)) if k % 2 else (f"word{k}", ("end", 1.0)) for k in range(80)]
+    assert tags(pack(examples).schema) == {}
+    assert unpack(pack(examples)) == examples
+
+
+def test_saved_and_read_again(tmp_path):
+    path = tmp_path / "trees"
+    ab.pack(LEAVES + MORE).save(path)
+    found = ab.load(path)
+    assert tags(found.schema) == {"tuple2": ["num"], "tuple2_2": ["abs", "neg"]}
+    assert found.to_list() == LEAVES + MORE
+
+
+def test_gradients_of_trees_with_strings_can_be_read():
+    """Iterating over them did not end."""
+
+    def f(e, x):
+        return len(e) * x if isinstance(e, str) else f(e[0], x) + f(e[1], x)
+
+    trees = [("a", ("bc", "d")), "e"]
+    found = ab.grad(ab.batched(f, backend="llvm"), 1)(trees, [1.0, 2.0])
+    np.testing.assert_allclose(list(found), [4.0, 1.0])
+
+
+def test_what_a_form_lacks():
+    with pytest.raises(ab.ExampleError, match=r"example 0 .*IndexError"):
+        ab.batched(lambda e: e[2], backend="llvm")([(1.0, 2.0), (3.0, 4.0, 5.0)])
+    with pytest.raises(ab.ExampleError, match=r"example 1 .*KeyError: 'b'"):
+        ab.batched(lambda e: e["b"], backend="llvm")([{"a": 1.0, "b": 2.0}, {"a": 3.0}])
