@@ -23,8 +23,7 @@ import inspect
 import itertools
 import types
 import typing
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -619,6 +618,7 @@ class _SchemaBuilder:
             groups.setdefault(id(record.find()), []).append(record)
         for group, members in groups.items():
             self.store_names[group] = _unique(_store_name([m.name for m in members]), self.taken)
+        tags = _tags(groups)
         class_names = _class_names(record for members in groups.values() for record in members)
         positions: dict[int, tuple[str, int]] = {}
         columns: dict[tuple[int, str], Field] = {}
@@ -629,10 +629,8 @@ class _SchemaBuilder:
             positions |= {id(m): (name, k) for k, m in enumerate(members)}
             fields = self.fields(name, members)
             columns |= {(id(members[k]), f.name): f for f in fields for k in f.classes}
-            tags = _tags(members)
             classes = tuple(
-                Class(class_names[id(m)], m.kind, m.cls, m.keys or (), (), tag, m.tag if tag is None else None)
-                for m, tag in zip(members, tags, strict=True)
+                Class(class_names[id(m)], m.kind, m.cls, m.keys or (), (), tags.get(id(m)), m.tag) for m in members
             )
             stores.append(Store(name, classes, tuple(fields)))
         optional = place.none and place.kind in ("leaf", "unknown")
@@ -691,13 +689,28 @@ class _SchemaBuilder:
         return self.lists[id(place)]
 
 
-def _tags(members: Sequence[InferredRecord]) -> list[tuple[str, frozenset[Any]] | None]:
-    """The tags of the classes of a store that tell them from all others."""
-    held = [m.tag if m.cls is None and m.tag is not None and m.tag[0] else None for m in members]
-    counts = Counter((name, x) for name, constants in filter(None, held) for x in constants)
-    several = sum(m.cls is None and m.kind in ("tuple", "dict") for m in members) > 1
-    told = [tag is not None and several and all(counts[tag[0], x] == 1 for x in tag[1]) for tag in held]
-    return [tag if fits else None for tag, fits in zip(held, told, strict=True)]
+def _tags(stores: Mapping[int, Sequence[InferredRecord]]) -> dict[int, tuple[str, frozenset[Any]]]:
+    """The tags of classes, by the identity of records: where constants tell all classes of a store apart, and in the
+    stores from which such a one is reached, or which it reaches."""
+    held = {id(m): m.tag for ms in stores.values() for m in ms if m.cls is None and m.tag is not None and m.tag[0]}
+    told, beside = list[int](), dict[int, set[int]]()
+    for store, members in stores.items():
+        tags = [held[id(m)] for m in members if id(m) in held]
+        constants = [(name, x) for name, found in tags for x in found]
+        if len(tags) > 1 and len(set(constants)) == len(constants):
+            told.append(store)
+        for place in (p for m in members for p in m.places.values()):
+            record = list(nested_places(place))[-1].record
+            if record is not None:
+                beside.setdefault(store, set()).add(id(record.find()))
+                beside.setdefault(id(record.find()), set()).add(store)
+    reached = set[int]()
+    while told:
+        store = told.pop()
+        if store not in reached:
+            reached.add(store)
+            told += beside.get(store, ())
+    return {id(m): held[id(m)] for store in reached for m in stores[store] if id(m) in held}
 
 
 def _unique(name: str, taken: set[str]) -> str:
