@@ -397,7 +397,8 @@ class Inference:
         for s in schema.lists:
             if not s.from_array:
                 see(items[s.name], s.elem, s.optional or s.nullable, s.numpy)
-        see(self.root, schema.root, schema.root_optional, schema.root_numpy)
+        held_as_row = isinstance(schema.root, Ref | List)
+        see(self.root, schema.root, schema.root_optional or (held_as_row and schema.root_nullable), schema.root_numpy)
         return {store.name: members for store, members in found}
 
     def records_of(self, schema: Schema, store: str, number: int) -> list[InferredRecord]:
@@ -634,7 +635,9 @@ class _SchemaBuilder:
             )
             stores.append(Store(name, classes, tuple(fields)))
         optional = place.none and place.kind in ("leaf", "unknown")
-        schema = Schema(root, tuple(stores), tuple(self.list_stores), optional, place.numpy)
+        schema = Schema(
+            root, tuple(stores), tuple(self.list_stores), optional, place.numpy, place.none and not optional
+        )
         return SchemaLayout(schema, positions, columns, self.lists)
 
     def fields(self, store: str, members: list[InferredRecord]) -> list[Field]:

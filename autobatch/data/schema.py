@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Literal, assert_never
 
 from autobatch.ir.core import Apply, Array, BuiltObject, List, Ref, Tag, Type
@@ -85,13 +86,14 @@ class ListStore:
 @dataclass(frozen=True, slots=True)
 class Schema:
     """`root` is the type of one example; `root_optional`: some examples are None where `root` is an array or tag;
-    `root_numpy`: some are arrays of NumPy."""
+    `root_numpy`: some are arrays of NumPy; `root_nullable`: some are None where `root` is a reference or list."""
 
     root: Type
     stores: tuple[Store, ...] = ()
     lists: tuple[ListStore, ...] = ()
     root_optional: bool = False
     root_numpy: bool = False
+    root_nullable: bool = True
 
     def store(self, name: str) -> Store:
         return next(s for s in self.stores if s.name == name)
@@ -121,6 +123,15 @@ class Schema:
     def __str__(self) -> str:
         """The type of one example, as an annotation would say it: `Node`, `list[int]`, `tuple[Tree, float]`."""
         return _words(self, self.root) + (" | None" if self.root_optional else "")
+
+
+@lru_cache(maxsize=256)
+def nullable_types(schema: Schema) -> frozenset[Type]:
+    """The types of places where some example holds None."""
+    places = [(f.type, f.nullable) for store in schema.stores for f in store.fields]
+    places += [(x.elem, x.nullable) for x in schema.lists]
+    places.append((schema.root, schema.root_nullable and isinstance(schema.root, Ref)))
+    return frozenset(type for type, nullable in places if nullable)
 
 
 @dataclass(frozen=True, slots=True)

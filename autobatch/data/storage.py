@@ -628,6 +628,7 @@ def _schema_to_json(schema: Schema) -> dict[str, Any]:
             for s in schema.lists
         ],
         "root_numpy": schema.root_numpy,
+        "root_nullable": schema.root_nullable,
     }
 
 
@@ -668,6 +669,7 @@ def _schema_from_json(text: Any, known: AllowedClasses) -> Schema:
         tuple(_list_from_json(s) for s in part(text, "lists", list)),
         part(text, "root_optional", bool),
         part(text, "root_numpy", bool),
+        part({"root_nullable": True, **text}, "root_nullable", bool),
     )
 
 

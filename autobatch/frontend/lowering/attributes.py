@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.data.schema import UNKNOWN, VALUE, Class, Field
+from autobatch.data.schema import UNKNOWN, VALUE, Class, Field, nullable_types
 from autobatch.frontend.library.graphs import refuse_unknown, viewed
 from autobatch.frontend.library.ndarray import is_dynamic, is_own_attribute
 from autobatch.frontend.lowering.joins import conditional
@@ -597,10 +597,7 @@ def _load(s: LoweringState, operand: Operand, f: Field) -> v.Abstract:
 
 def may_be_none(s: LoweringState, type: Type) -> bool:
     """Is a list of this type None somewhere in the examples?"""
-    schema = s.context.schema
-    places = [(f.type, f.nullable) for store in schema.stores for f in store.fields]
-    places += [(x.elem, x.nullable) for x in schema.lists]
-    return any(nullable for held, nullable in places if held == type)
+    return type in nullable_types(s.context.schema)
 
 
 def is_class(s: LoweringState, operand: Operand, classes: frozenset[int]) -> Operand:

@@ -325,7 +325,7 @@ def specialise(
         raise linked(layouts.values(), UnsupportedError(words, source.span, cure))
     made = context.specialisations[key] = Specialisation(context.unique(source.name))
     context.functions[made.name] = Function(made.name, Region((), (), ()), source.span)
-    block = OpenBlock(None)
+    block = OpenBlock(None, context)
     frame = FunctionFrame(context, source, {}, trying=[catching] if catching else [])
     if catching:
         context.caught.guarded.add(made.name)

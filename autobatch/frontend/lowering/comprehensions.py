@@ -655,7 +655,7 @@ def _function(
     context = s.context
     assert last.index is not None
     name = context.unique(f"{s.frame.source.name}.scan")
-    block = OpenBlock(None)
+    block = OpenBlock(None, context)
     inner = LoweringState(FunctionFrame(context, s.frame.source, {}), block, {}, span=s.span)
     turns = context.value(INT, "turns")
     started = traced(inner, jnp.greater, v.Leaf(turns), v.Static(0)).operand

@@ -362,6 +362,7 @@ def convert(s: LoweringState, value: v.Abstract, layout: Layout) -> list[Operand
             return [s.context.rules.boxed(s, value)]
         case LeafLayout(type=type):
             if isinstance(value, v.Static) and value.value is None:
+                s.context.puts_none(type)
                 return [undefined(s, type)]
             return [coerce(s, operand_of(s, value), type)]
         case OptionalLayout():

@@ -567,7 +567,7 @@ def _start(context: Context, fun: Any) -> LoweringState:
         raise UnsupportedError(
             f"{_shown_name(fun)} has no Python source", cure="batch a function that calls it: `lambda x: ...`"
         )
-    block = OpenBlock(None)
+    block = OpenBlock(None, context)
     source = lookup(_bare(context, block), function)
     return LoweringState(FunctionFrame(context, source, {}), block, {}, span=source.span)
 

@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from autobatch.data.schema import Field, Schema
+from autobatch.data.schema import Field, Schema, nullable_types
 from autobatch.errors import SourceError, UnsupportedError
 from autobatch.frontend.library.caches import Caches
 from autobatch.frontend.memory.heap import Heap, add_heap, is_state
@@ -184,8 +184,8 @@ class LoweringMemory:
     `filled`: the expressions whose arrays of data-dependent length are changed in place (`dynamic_arrays.py`);
     `unseen`: would a trace not see one of these changes? `own_lists`: are arguments that are lists of the examples
     copied, as they are changed? `unread`: how often was a memory read before it was known what is in it?
-    `read` and `written`: functions and loops, by their text, and what they need. See `graphs.py` for
-    `plain`, `printing.py`."""
+    `read` and `written`: functions and loops, by their text, and what they need. `nulls`: the stores of the objects in
+    whose place the function puts None. See `graphs.py` for `plain`, `printing.py`."""
 
     assumed: dict[Any, Layout] = field(default_factory=dict)
     returned: dict[Any, ReturnedIdentity] = field(default_factory=dict)
@@ -227,6 +227,7 @@ class LoweringMemory:
     rewritten: dict[ast.AST, Any] = field(default_factory=dict)
     printing: Any = None
     caches: Caches = field(default_factory=Caches)
+    nulls: set[str] = field(default_factory=set)
 
     def sets_attribute(self, name: str) -> bool:
         """Does a function that was met set an attribute of this name?"""
@@ -257,6 +258,17 @@ class Context:
     of the examples in memory from the start, so that the entry is handed memory? `fields_set`: the attributes that are
     set, of the objects of each memory; "" where lists or dicts are changed."""
 
+    def may_be_none(self, type: Ref) -> bool:
+        """May a reference be None: one of the examples, or one that the function makes?"""
+        return type.store in self._nulls or type.store in self.memory.nulls
+
+    def puts_none(self, type: Type) -> None:
+        """The function puts None where an object of the examples may stand. That is found anew."""
+        if isinstance(type, Ref) and not self.may_be_none(type):
+            self.memory.nulls.add(type.store)
+            self.memory.settled.clear()
+            self.again = True
+
     def __init__(
         self, schema: Schema, shared: Sequence[Array], rules: Rules, memory: LoweringMemory, integers: Mapping[int, int]
     ) -> None:
@@ -265,6 +277,7 @@ class Context:
         self.adopts = False
         self.fields_set: defaultdict[Heap, dict[str, None]] = defaultdict(dict)
         self._ids = _FIRST_ID
+        self._nulls = {t.store for t in nullable_types(schema) if isinstance(t, Ref)}
         self.shared = [Value(k, t, "shared") for k, t in enumerate(shared)] + memory.hidden
         self.integers = {self.shared[k]: n for k, n in integers.items()}
         self._decided = {x: frozenset([x]) for x in self.shared}
@@ -391,8 +404,9 @@ class OpenBlock:
     """A region under construction. What the blocks around it know holds here too. `guessed`: something in it, or in a
     block inside it, is taken to be what it may not be (`State.guess`)."""
 
-    def __init__(self, parent: OpenBlock | None) -> None:
+    def __init__(self, parent: OpenBlock | None, context: Context | None = None) -> None:
         self.parent = parent
+        self.context: Context | None = context if parent is None else parent.context
         self.body: list[Instruction] = []
         self.known: dict[Operand, bool] = {}
         self.facts: dict[Hashable, Fact] = {}
@@ -411,7 +425,10 @@ class OpenBlock:
         return next((b.memo[key] for b in self.chain() if key in b.memo), None)
 
     def fact(self, of: Hashable) -> Fact:
-        return next((b.facts[of] for b in self.chain() if of in b.facts), Fact())
+        found = next((b.facts[of] for b in self.chain() if of in b.facts), None)
+        if found is None and self.context is not None and isinstance(of, Value) and isinstance(of.type, Ref):
+            return Fact(null=self.context.may_be_none(of.type))
+        return found or Fact()
 
     def truth(self, operand: Operand) -> bool | None:
         """The value of a bool operand, where it is known."""

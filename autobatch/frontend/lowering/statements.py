@@ -45,7 +45,7 @@ from autobatch.frontend.lowering.operators import compare_with, contains, equal,
 from autobatch.frontend.lowering.refusals import STATEMENT_REFUSALS
 from autobatch.frontend.lowering.selection import picked
 from autobatch.frontend.lowering.sequences import arithmetic, length, sequence, sliced
-from autobatch.frontend.lowering.state import BROKE, CONTINUED, RESULT, RETURNED, Fact, LoweringState, expand, hand_out
+from autobatch.frontend.lowering.state import BROKE, CONTINUED, RESULT, RETURNED, LoweringState, expand, hand_out
 from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.syntax.flattening import placed, with_test_apart
 from autobatch.frontend.syntax.generators import begun, continues, leaves, run_inside
@@ -342,8 +342,6 @@ def _cases(
 ) -> None:
     execute = s.context.rules.execute
     if not cases:
-        if isinstance(subject, v.Leaf) and s.block.fact(subject.operand).classes == frozenset():
-            s.block.facts[subject.operand] = Fact(frozenset(), True, True)  # None, for which no case was written
         execute(s, rest)
         return
     case, *others = cases
