@@ -142,7 +142,9 @@ class Column:
                 return None
 
 
+TaggedField = tuple[Store, Field, Mapping[int, frozenset[Any]]]
 _known: dict[int, tuple[Schema, tuple[Column, ...]]] = {}
+_known_tags: dict[int, tuple[Schema, tuple[TaggedField, ...]]] = {}
 """By identity: to hash a schema takes as long as to list its columns."""
 MOST_KNOWN = 256
 
@@ -174,16 +176,22 @@ def _columns_of(schema: Schema) -> Iterator[Column]:
             yield Column(f"{space}?", space)
 
 
-@functools.lru_cache(maxsize=256)
-def tagged_fields(schema: Schema) -> tuple[tuple[Store, Field, Mapping[int, frozenset[Any]]], ...]:
+def tagged_fields(schema: Schema) -> tuple[TaggedField, ...]:
     """The fields that are the tag of some classes: their store, and the constants that each of these classes has."""
-    found = []
+    held = _known_tags.get(id(schema))
+    if held is None:
+        if len(_known_tags) >= MOST_KNOWN:
+            _known_tags.clear()
+        held = _known_tags[id(schema)] = schema, tuple(_tagged_fields(schema))
+    return held[1]
+
+
+def _tagged_fields(schema: Schema) -> Iterator[TaggedField]:
     for store in schema.stores:
         tags = {k: c.tag for k, c in enumerate(store.classes) if c.tag is not None}
         for f in store.fields if tags else ():
             if of := {k: tags[k][1] for k in f.classes if k in tags and tags[k][0] == f.name}:
-                found.append((store, f, of))
-    return tuple(found)
+                yield store, f, of
 
 
 def has_mask(place: Field | ListStore) -> bool:
