@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ import autobatch as ab
 from autobatch.data.pack import pack
 from autobatch.data.unpack import unpack
 from autobatch.testing import assert_same
-from tests.python.forms import EXAMPLES, MAKERS, NUMBERS, OF_NUMBERS, of_texts
+from tests.python.forms import EXAMPLES, MAKERS, NUMBERS, OF_NUMBERS, by_comparison, of_texts
 
 XLA = pytest.param("xla", marks=pytest.mark.xla)
 BACKENDS = ["llvm", "auto", XLA, pytest.param("interpret", marks=pytest.mark.long)]
@@ -34,6 +36,56 @@ def test_derivatives(function):
     pairs = list(zip(examples, NUMBERS, strict=True))
     wanted = [(function(e, x + step) - function(e, x - step)) / (2 * step) for e, x in pairs]
     np.testing.assert_allclose(list(found), wanted, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("backend", ["llvm", XLA])
+def test_derivatives_of_examples(backend):
+    """Those of a tuple are in tuples of the same form."""
+    examples = [("mul", ("num", 2.0), ("neg", ("num", 3.0))), ("num", 1.0)]
+    found = ab.grad(ab.batched(by_comparison, backend=backend))(examples, NUMBERS[:2]).to_list()
+    assert [found[0][1][1], found[0][2][1][1], found[1][1]] == [-3.0, -2.0, 1.0]
+
+
+@dataclass
+class Leaf:
+    value: float
+
+
+@dataclass
+class Branch:
+    left: Leaf | Branch | None
+    right: Leaf | Branch | None
+
+
+def without_a_last_case(e):
+    if isinstance(e, Leaf):
+        return e.value
+    if isinstance(e, Branch):
+        return without_a_last_case(e.left) * without_a_last_case(e.right)
+
+
+def of_a_choice(es, x):
+    found = None
+    for e in es:
+        if isinstance(e, Leaf) and e.value > x:
+            found = e
+    return without_a_last_case(found)
+
+
+def passed_on(e, x):
+    return passed_on(e if x > 1 else None, x - 1) if e is not None else x
+
+
+def test_none_is_where_an_example_or_the_function_puts_it():
+    two, three = Leaf(2.0), Leaf(3.0)
+    found = ab.grad(ab.batched(without_a_last_case, backend="llvm"))([Branch(two, three), two]).to_list()
+    assert (found[0].left.value, found[0].right.value, found[1].value) == (3.0, 2.0, 1.0)  # no options
+    for function, arguments in [
+        (of_a_choice, ([[two, three], [two], [Branch(two, two)]], [2.5, 0.5, 1.0])),
+        (passed_on, ([two, Branch(two, three), three], [2.5, 0.5, 1.5])),
+    ]:
+        f = ab.batched(function, backend="llvm")
+        assert_same(ab.unbatch(f(*arguments)), list(map(function, *arguments)))
 
 
 def tags(schema):
