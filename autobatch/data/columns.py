@@ -25,15 +25,13 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from autobatch.data.schema import Class, Field, ListStore, Schema, Store, column_of_words
+from autobatch.data.schema import MOST_CONSTANTS, Class, Field, ListStore, Schema, Store, column_of_words
 from autobatch.errors import BatchError
 from autobatch.ir import jax_compat, texts
 from autobatch.ir.core import BOOL, FLOAT, INT, Array, BuiltObject, List, Ref, Tag, Type
 
 Ints = npt.NDArray[np.int64]
 Values = npt.NDArray[Any]
-MOST_NUMBERS = 32
-"""Numbers that are constants of a class (`Class.tag`) are smaller."""
 ROOT, ROOT_MISSING = "#root", "#root?"
 
 
@@ -68,13 +66,13 @@ class Columns:
         """A store, and the first row there that holds a constant of which its class has none (`Class.tag`); None where
         there is no such row."""
         for store, f, constants in tagged_fields(self.schema):
-            words = self.vocabularies.get(f.type.vocabulary, ()) if isinstance(f.type, Tag) else range(MOST_NUMBERS)
+            words = self.vocabularies.get(f.type.vocabulary, ()) if isinstance(f.type, Tag) else range(MOST_CONSTANTS)
             fits = np.ones((len(store.classes), len(words) + 1), np.bool_)
             for k, held in constants.items():
                 fits[k] = [*(x in held for x in words), False]
             codes, tags = self.arrays[f.column], self.arrays[f"{store.name}.#tag"]
             if not isinstance(f.type, Tag):
-                codes = np.where((codes >= 0) & (codes < MOST_NUMBERS), codes, MOST_NUMBERS).astype(np.int64)
+                codes = np.where((codes >= 0) & (codes < MOST_CONSTANTS), codes, MOST_CONSTANTS).astype(np.int64)
             wrong = ~fits[tags, codes]
             if wrong.any():
                 return store.name, int(np.argmax(wrong))

@@ -29,17 +29,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from autobatch.data.columns import MOST_NUMBERS
 from autobatch.data.leaves import COMPLEX, Category, category, describe_type, join, ragged_elem, vocabulary_of
-from autobatch.data.schema import UNKNOWN, VALUE, Class, Field, ListStore, Schema, Store
+from autobatch.data.schema import MOST_CONSTANTS, UNKNOWN, VALUE, Class, Field, ListStore, Schema, Store
 from autobatch.errors import BatchError
 from autobatch.ir.core import BOOL, FLOAT, INT, STR, Array, BuiltObject, List, Ref, Tag, Type
 
 MAX_NESTING = 64
 """Lists in lists, at most: their type names every level. Deeper structure needs a class, which names itself."""
-
-MOST_CONSTANTS = MOST_NUMBERS
-"""Constants that one class of tuples or dicts has at its tag, at most: more are data."""
 
 RecordKind = Literal["object", "namedtuple", "tuple", "list", "dict", "table", "value"]
 Signature = tuple[str | None, ...]

@@ -31,7 +31,6 @@ from autobatch.data.columns import (
 )
 from autobatch.data.infer import (
     MAX_NESTING,
-    MOST_CONSTANTS,
     OF_LISTS,
     OF_RECORDS,
     Inference,
@@ -62,7 +61,7 @@ from autobatch.data.reading import (
     leaf_code,
     read_like,
 )
-from autobatch.data.schema import UNKNOWN, VALUE, Schema
+from autobatch.data.schema import MOST_CONSTANTS, UNKNOWN, VALUE, Schema
 from autobatch.data.walk import (
     ObjectTable,
     ObjectWalk,

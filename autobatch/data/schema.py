@@ -20,6 +20,8 @@ UNKNOWN = Array("bool", weak=True)
 are all empty. No value of JAX or Python has it (a weak bool does not exist)."""
 
 
+MOST_CONSTANTS = 32
+"""Constants of one class (`Class.tag`), at most, and what those that are numbers are smaller than: more are data."""
 VALUE = "#value"
 """The one field of a record "value"."""
 

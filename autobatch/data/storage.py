@@ -415,7 +415,7 @@ def _columns(columns: Columns) -> Iterator[tuple[Column, AnyArray]]:
         elif column.name in lists:
             null = null | lists[column.name].nullable
         else:
-            null = np.ones_like(null)  # an example may be None
+            null = null | schema.root_nullable | (not isinstance(schema.root, Ref | List))
         yield column, null
 
 

@@ -130,6 +130,10 @@ def _by_class(
     groups: dict[Any, frozenset[int]] = {}
     for k in sorted(classes & classes_of(s, value)):
         groups[about(k)] = groups.get(about(k), frozenset()) | {k}
+    if not groups:  # no class has such an element
+        s.check(s.scalar(False), "IndexError", "index out of range")
+        s.dead = True
+        return v.Static(None)
     if len(groups) == 1:
         (known,) = groups
         return each(s, replace(value, classes=groups[known]), known)
