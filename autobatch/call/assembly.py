@@ -482,7 +482,8 @@ class Assembler:
         leaves[ROOT] = root.values
         if root.missing is not None:
             leaves[ROOT_MISSING] = root.missing
-        schema = Schema(root.type, stores, lists, root.missing is not None)
+        nullable = isinstance(root.type, Ref | List)
+        schema = Schema(root.type, stores, lists, root.missing is not None, root_nullable=nullable)
         elements = self.outcome.live is not None
         if elements:
             leaves[LIVE] = self.outcome.live

@@ -140,7 +140,8 @@ class InferredRecord:
         """Does a constant tell it from another one of its form, which holds other sorts?"""
         if self.tag is None or other.tag is None or self.tag[0] != other.tag[0] or self.tag[1] & other.tag[1]:
             return False
-        return self.tag[0] != "" and self.differs(other)
+        tags = [r.signature[k] for r in (self, other) for k, name in enumerate(r.places) if name == self.tag[0]]
+        return len(tags) == 2 and tags[0] == tags[1] and self.differs(other)
 
     def differs(self, other: InferredRecord) -> bool:
         """Does a record of the same form hold values of other sorts?"""

@@ -440,4 +440,4 @@ def _schema_with(schema: Schema, name: str, made: Array, root_missing: bool) -> 
         if s.name != name
     ]
     optional = root_missing if is_it(schema.root) else schema.root_optional
-    return Schema(replaced(schema.root), tuple(stores), tuple(lists), optional, schema.root_numpy)
+    return Schema(replaced(schema.root), tuple(stores), tuple(lists), optional, schema.root_numpy, schema.root_nullable)

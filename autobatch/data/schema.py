@@ -95,7 +95,7 @@ class Schema:
     lists: tuple[ListStore, ...] = ()
     root_optional: bool = False
     root_numpy: bool = False
-    root_nullable: bool = True
+    root_nullable: bool = False
 
     def store(self, name: str) -> Store:
         return next(s for s in self.stores if s.name == name)

@@ -663,13 +663,14 @@ _KINDS = ("object", "namedtuple", "tuple", "list", "dict", "table", "value")
 
 
 def _schema_from_json(text: Any, known: AllowedClasses) -> Schema:
+    root = _type_from_json(part(text, "root", list))
     return Schema(
-        _type_from_json(part(text, "root", list)),
+        root,
         tuple(_store_from_json(s, known) for s in part(text, "stores", list)),
         tuple(_list_from_json(s) for s in part(text, "lists", list)),
         part(text, "root_optional", bool),
         part(text, "root_numpy", bool),
-        part({"root_nullable": True, **text}, "root_nullable", bool),
+        part({"root_nullable": isinstance(root, Ref | List), **text}, "root_nullable", bool),
     )
 
 

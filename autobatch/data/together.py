@@ -469,7 +469,8 @@ def component_schema(schema: Schema, index: int) -> Schema:
     """The schema of argument `index` alone; its stores are those of all arguments."""
     held = component_field(schema, index)
     stores = tuple(s for s in schema.stores if s is not _arguments_store(schema))
-    return Schema(held.type, stores, schema.lists, has_mask(held), held.numpy)
+    nullable = held.nullable and isinstance(held.type, Ref | List)
+    return Schema(held.type, stores, schema.lists, has_mask(held), held.numpy, nullable)
 
 
 def schema_together(schemas: Sequence[Schema | None]) -> Schema:
