@@ -67,7 +67,8 @@ class JsonWriter:
             case type():
                 return {"k": self._name_of(x)}
             case _ if is_dataclass(x):
-                held = {f.name: self.value(getattr(x, f.name)) for f in fields(x) if f.init}
+                kept = (f.name for f in fields(x) if f.init and f.metadata.get("kept", True))
+                held = {name: self.value(getattr(x, name)) for name in kept}
                 return {"o": [self._class(type(x)), held]}
             case tuple() if hasattr(x, "_fields"):
                 return {"o": [self._class(type(x)), {n: self.value(getattr(x, n)) for n in x._fields}]}

@@ -20,6 +20,8 @@ UNKNOWN = Array("bool", weak=True)
 are all empty. No value of JAX or Python has it (a weak bool does not exist)."""
 
 
+NOT_KEPT = {"kept": False}
+"""Of a field that programs on disk need not have."""
 MOST_CONSTANTS = 32
 """Constants of one class (`Class.tag`), at most, and what those that are numbers are smaller than: more are data."""
 VALUE = "#value"
@@ -43,7 +45,7 @@ class Class:
     keys: tuple[str, ...] = ()
     given: tuple[Any, ...] = ()
     tag: tuple[str, frozenset[Any]] | None = None
-    seen: tuple[str, frozenset[Any]] | None = field(default=None, compare=False, repr=False)
+    seen: tuple[str, frozenset[Any]] | None = field(default=None, compare=False, repr=False, metadata=NOT_KEPT)
 
 
 @dataclass(frozen=True, slots=True)
