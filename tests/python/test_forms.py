@@ -154,3 +154,41 @@ def test_what_a_form_lacks():
         ab.batched(lambda e: e[2], backend="llvm")([(1.0, 2.0), (3.0, 4.0, 5.0)])
     with pytest.raises(ab.ExampleError, match=r"example 1 .*KeyError: 'b'"):
         ab.batched(lambda e: e["b"], backend="llvm")([{"a": 1.0, "b": 2.0}, {"a": 3.0}])
+
+
+LENGTHS = [(3.0, 2.0), (1.0, 2.0, 3.0), (1.0,)]
+KEYS = [{"a": 1.0, "b": 2.0}, {"b": 3.0}, {"b": 1.0, "c": 4.0}]
+KINDS = [("a", 1.0), ("b", ("a", 1.0)), ("c", 1.0, 2.0)]
+NONES = [("a", None), ("n", 2.0), ("t", ("n", 1.0))]
+
+
+@pytest.mark.parametrize("backend", ["auto", XLA])
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        (lambda e: len(e) + (e[0] if e else 0), [[(), (1,), (1, 2)]]),
+        (lambda e: 1 if e == () else 2, [[(), (1,), ()]]),
+        (lambda e: e == ("a", 1.0), [KINDS]),
+        (lambda e: 0.0 if e[1] is None else (e[1] if e[0] == "n" else 5.0), [NONES]),
+        (lambda e: e, [KINDS]),
+        (lambda e: e[1], [KINDS]),
+        (lambda e: e[0].upper() == "A" or e[0] < "b", [KINDS]),
+        (lambda e: {e[0]: 1.0}.get("a", 2.0), [KINDS]),
+        (lambda e: e[1:], [LENGTHS]),
+        (lambda e: sum(e) + max(e) + sorted(e)[0], [LENGTHS]),
+        (lambda e: 2.0 in e, [LENGTHS]),
+        (lambda e: sum([a * b for a, b in zip(e, e[1:])]), [LENGTHS]),
+        (lambda e: sum([k * a for k, a in enumerate(reversed(e))]), [LENGTHS]),
+        (lambda e, k: e[k] + e[-1], [LENGTHS, [1, 2, 0]]),
+        (lambda d: sum([x for k, x in d.items() if k != "a"]), [KEYS]),
+        (lambda d: len([k for k in d]), [KEYS]),
+        (lambda d: {**d, "z": 1.0}["z"], [KEYS]),
+        (lambda d: -1.0 if d.get("a") is None else d["a"], [KEYS]),
+        (lambda d, k: d[k], [KEYS, ["a", "b", "c"]]),
+        (lambda e: e[1].sum() if e[0] == "v" else 1.0, [[("v", np.ones(3, np.float32)), ("s", 2.0)]]),
+        (lambda e: float(len(e[1])) if e[0] == "v" else e[1], [[("v", [1.0, 2.0]), ("s", 2.0)]]),
+    ],
+)
+def test_operations(function, arguments, backend):
+    found = ab.unbatch(ab.batched(function, backend=backend)(*arguments))
+    assert_same(found, list(map(function, *arguments)))

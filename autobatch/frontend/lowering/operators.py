@@ -781,6 +781,8 @@ def subscript(s: LoweringState, value: v.Abstract, index: v.Abstract) -> v.Abstr
             return forms.elements(s, value, found, slice(*held))
         if isinstance(index, v.Static) and not held:
             return forms.load(s, value, found, index.value)
+        if not held and not forms.is_dict(s, value):
+            return item(s, forms.elements(s, value, found), index)
     if (bounds := bounds_of(index)) is not None and not _is_array(value) and not folded:
         return sliced(s, value, bounds)
     match value:
