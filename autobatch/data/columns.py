@@ -62,7 +62,7 @@ class Columns:
         """Bytes of all columns and starts."""
         return sum(a.nbytes for a in self.arrays.values()) + sum(a.nbytes for a in self.starts.values())
 
-    def row_of_other_class(self) -> tuple[str, int] | None:
+    def mistagged_row(self) -> tuple[str, int] | None:
         """A store, and the first row there that holds a constant of which its class has none (`Class.tag`); None where
         there is no such row."""
         for store, f, constants in tagged_fields(self.schema):
@@ -141,20 +141,28 @@ class Column:
 
 
 TaggedField = tuple[Store, Field, Mapping[int, frozenset[Any]]]
-_known: dict[int, tuple[Schema, tuple[Column, ...]]] = {}
-_known_tags: dict[int, tuple[Schema, tuple[TaggedField, ...]]] = {}
+_known: dict[int, tuple[Schema, tuple[Column, ...], tuple[TaggedField, ...]]] = {}
 """By identity: to hash a schema takes as long as to list its columns."""
 MOST_KNOWN = 256
 
 
 def columns_of(schema: Schema) -> tuple[Column, ...]:
     """Every array that columns of this schema hold, except the `#offsets` of lists."""
+    return _known_of(schema)[1]
+
+
+def tagged_fields(schema: Schema) -> tuple[TaggedField, ...]:
+    """The fields that are the tag of some classes: their store, and the constants that each of these classes has."""
+    return _known_of(schema)[2]
+
+
+def _known_of(schema: Schema) -> tuple[Schema, tuple[Column, ...], tuple[TaggedField, ...]]:
     held = _known.get(id(schema))
     if held is None:
         if len(_known) >= MOST_KNOWN:
             _known.clear()
-        held = _known[id(schema)] = schema, tuple(_columns_of(schema))
-    return held[1]
+        held = _known[id(schema)] = schema, tuple(_columns_of(schema)), tuple(_tagged_fields(schema))
+    return held
 
 
 def _columns_of(schema: Schema) -> Iterator[Column]:
@@ -172,16 +180,6 @@ def _columns_of(schema: Schema) -> Iterator[Column]:
         yield Column(space, space, items.elem)
         if has_mask(items):
             yield Column(f"{space}?", space)
-
-
-def tagged_fields(schema: Schema) -> tuple[TaggedField, ...]:
-    """The fields that are the tag of some classes: their store, and the constants that each of these classes has."""
-    held = _known_tags.get(id(schema))
-    if held is None:
-        if len(_known_tags) >= MOST_KNOWN:
-            _known_tags.clear()
-        held = _known_tags[id(schema)] = schema, tuple(_tagged_fields(schema))
-    return held[1]
 
 
 def _tagged_fields(schema: Schema) -> Iterator[TaggedField]:

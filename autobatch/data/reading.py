@@ -818,7 +818,7 @@ class _SchemaContents:
             starts[f"{name}.#values"] = offsets[starts[name]]
         arrays |= {f"{name}.#offsets": offsets for name, offsets in ends.items()}
         found = Columns(self.schema, count, arrays, starts, vocabularies.frozen())
-        other = found.row_of_other_class()
+        other = found.mistagged_row()
         return found if other is None else Lacking(int(np.searchsorted(starts[other[0]], other[1], side="right")) - 1)
 
     def holds(self, place: InferredPlace, made: LeafColumn | RaggedLeaf) -> bool:

@@ -111,14 +111,14 @@ class Schema:
         return any(c.kind == "value" for s in self.stores for c in s.classes)
 
     @property
-    def tells(self) -> bool:
+    def has_tags(self) -> bool:
         """Do constants tell tuples or dicts of other sorts apart?"""
         return any(c.tag is not None for s in self.stores for c in s.classes)
 
     @property
     def mixes(self) -> bool:
         """Either of these?"""
-        return self.has_values or self.tells
+        return self.has_values or self.has_tags
 
     def words(self, type: Type) -> str:
         """A type as an annotation would say it."""

@@ -276,7 +276,7 @@ def check(columns: Columns) -> None:
         _check_offsets(columns, items.name)
     for column, null in _columns(columns):
         _check_column(columns, column, null)
-    if (other := columns.row_of_other_class()) is not None:
+    if (other := columns.mistagged_row()) is not None:
         raise Damaged(f"row {other[1]} of {other[0]} holds a constant that none of its class has")
     _check_tables(columns)
     _check_tuples(columns)

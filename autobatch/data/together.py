@@ -72,7 +72,7 @@ def conform(columns: Columns, schema: Schema) -> Columns:
     if layout.schema != schema:
         raise BatchError("the schema does not hold these columns; merge it with `columns.schema` first")
     made = _Conform(columns, layout, records).run()
-    if (other := made.row_of_other_class()) is not None:
+    if (other := made.mistagged_row()) is not None:
         raise BatchError(
             f"row {other[1]} of {other[0]} has a constant that the schema does not have there; merge them anew"
         )

@@ -192,3 +192,53 @@ NONES = [("a", None), ("n", 2.0), ("t", ("n", 1.0))]
 def test_operations(function, arguments, backend):
     found = ab.unbatch(ab.batched(function, backend=backend)(*arguments))
     assert_same(found, list(map(function, *arguments)))
+
+
+def keys_that_are_data(d, x):
+    match d:
+        case {1: a}:
+            return a * x
+        case {2: b, 3: c}:
+            return b * c
+        case {2: b}:
+            return -b
+    return x
+
+
+def keys_that_some_have(d, x):
+    match d:
+        case {"zz": _}:
+            return 0.0
+        case {"a": a}:
+            return a * x
+        case {"b": b}:
+            return b
+    return x
+
+
+def rest_of_a_dict_in_memory(numbers, x):
+    first = {"a": x, "b": 1.0}
+    other = first
+    for n in numbers:
+        if n > 1:
+            other = {"a": n, "b": 2.0}
+        other["a"] += 1.0
+    match other:
+        case {"a": a, **rest}:
+            return a + rest["b"] + first["a"]
+    return x
+
+
+@pytest.mark.parametrize("backend", ["llvm", XLA])
+@pytest.mark.parametrize(
+    ("function", "examples"),
+    [
+        (keys_that_are_data, [{1: 2.0}, {2: 3.0}, {2: 3.0, 3: 4.0}, {5: 1.0}]),
+        (keys_that_some_have, [{"a": 1.0}, {"a": 2.0, "b": 3.0}, {"b": 4.0}, {"c": 5.0}]),
+        (rest_of_a_dict_in_memory, [[1.0, 2.0], [3.0], [], [0.5]]),
+    ],
+    ids=lambda x: getattr(x, "__name__", ""),
+)
+def test_patterns_of_dicts(function, examples, backend):
+    found = ab.unbatch(ab.batched(function, backend=backend)(examples, NUMBERS[:4]))
+    assert_same(found, list(map(function, examples, NUMBERS)))

@@ -65,7 +65,7 @@ def pack_like(examples: Sequence[Any], seen: Sequence[Schema], declared: Declare
             continue  # other types than before: another specialisation, or an error that packing afresh reports
         if found.schema.has_values and not like.has_values:  # no constant tells sorts apart that one had told afresh?
             afresh = pack_fresh(examples, declared)
-            return afresh if afresh.schema.tells and not afresh.schema.has_values else found
+            return afresh if afresh.schema.has_tags and not afresh.schema.has_values else found
         return found
     if not examples and declared is None:
         raise BatchError(

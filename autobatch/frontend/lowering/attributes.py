@@ -22,7 +22,7 @@ from autobatch.frontend.library.ndarray import is_dynamic, is_own_attribute
 from autobatch.frontend.lowering.joins import conditional
 from autobatch.frontend.lowering.numbers import negate, present, traced, without
 from autobatch.frontend.lowering.selection import apply_choice, failure_of
-from autobatch.frontend.lowering.state import DictsDiffer, Fact, LoweringState, hand_out, wrap
+from autobatch.frontend.lowering.state import ClassTest, DictsDiffer, Fact, LoweringState, hand_out, wrap
 from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.syntax.sources import LIBRARIES, is_bound_method
 from autobatch.frontend.types import values as v
@@ -614,7 +614,7 @@ def is_class(s: LoweringState, operand: Operand, classes: frozenset[int]) -> Ope
         return known.operand
     names = tuple(class_list(s, operand.type)[c].name for c in sorted(classes & possible))
     result = s.apply(own("is_class", names=names), (operand,), BOOL)
-    s.context.meanings[result] = ("is_class", (operand, classes, possible - classes, None))
+    s.context.meanings[result] = ("is_class", ClassTest(operand, classes, possible - classes))
     s.block.memo[key] = v.Leaf(result)
     return result
 

@@ -13,9 +13,8 @@ from typing import Any, Literal
 from autobatch.frontend.lowering.attributes import Keys, class_list, classes_of, field, is_class, is_none
 from autobatch.frontend.lowering.joins import conditional
 from autobatch.frontend.lowering.numbers import operand_of
-from autobatch.frontend.lowering.selection import select
+from autobatch.frontend.lowering.selection import select, telling, with_index
 from autobatch.frontend.lowering.state import LoweringState
-from autobatch.frontend.memory import heaps
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import Layout, layout_of
 from autobatch.ir.core import Operand, Ref
@@ -66,7 +65,7 @@ def count(s: LoweringState, value: v.Leaf, forms: Mapping[int, Keys], of: slice 
     _check(s, value, forms)
     counts = {k: len(keys[of]) for k, keys in forms.items()}
     found = _by_class(s, value, frozenset(forms), counts.__getitem__, lambda t, x, n: v.Static(n))
-    return heaps.telling(s, found, value, {k: frozenset({n}) for k, n in counts.items()}, f"len {of}")
+    return telling(s, found, value, {k: frozenset({n}) for k, n in counts.items()}, f"len {of}")
 
 
 Part = Literal["key", "value", "item"]
@@ -144,7 +143,7 @@ def _by_class(
         layouts.update(dict.fromkeys(x.classes or (), layout_of(found)))
         return found
 
-    return heaps.with_index(s, _first_of(s, value, list(groups.items()), noted), value, layouts, str(groups.keys()))
+    return with_index(s, _first_of(s, value, list(groups.items()), noted), value, layouts, str(groups.keys()))
 
 
 def _first_of(
@@ -175,4 +174,4 @@ def _field(s: LoweringState, value: v.Leaf, key: Any) -> v.Abstract:
         return v.Static(next(iter(first)))
     types = {k: f.type for f in s.context.schema.store(value.type.store).fields if f.name == name for k in f.classes}
     found = _by_class(s, value, possible, types.__getitem__, lambda t, x, _: field(t, x, name))
-    return heaps.telling(s, found, value, constants, name) if any(constants.values()) else found
+    return telling(s, found, value, constants, name) if any(constants.values()) else found

@@ -16,7 +16,7 @@ from jax import lax
 
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.library.numpy_arrays import kind_of
-from autobatch.frontend.lowering.state import LoweringState
+from autobatch.frontend.lowering.state import ClassTest, LoweringState
 from autobatch.frontend.memory.heap import Form, NeedsMemory
 from autobatch.frontend.tracing.recipes import trace_numbers
 from autobatch.frontend.tracing.tracing import Untraceable
@@ -143,42 +143,46 @@ def combine(s: LoweringState, kind: str, a: Operand, b: Operand) -> Operand:
 def note_connected(s: LoweringState, result: Value, kind: str, a: Operand, b: Operand) -> None:
     """Note what `a and b` or `a or b` means; of two tests of the class of one object it is such a test."""
     match [s.context.meanings.get(x) if isinstance(x, Value) else None for x in (a, b)]:
-        case ("is_class", *left), ("is_class", *right) if left[0][0] == right[0][0]:
-            both = []
-            for of, by_class in {x[0]: x[3] for x in (*left, *right)}.items():
-                first, second = _told(left, of, by_class), _told(right, of, by_class)
-                if first is not None and second is not None:
-                    (true, false), (more, less) = first, second
-                    held = (true & more, false | less) if kind == "and" else (true | more, false & less)
-                    both.append((of, *held, by_class))
-            for _, *words, by_class in both[1:]:  # a class of which no constant is left is ruled out
-                of, *classes, _ = both[0]
-                left_of = [
-                    frozenset(k for k in fit if k not in by_class or by_class[k] & left)
-                    for fit, left in zip(classes, words, strict=True)
-                ]
-                both[0] = (of, *left_of, None)
-            s.context.meanings[result] = ("is_class", *both)
-        case ("not", x), ("is_class", (reference, *_), *_) as test if kind == "and" and s.context.meanings.get(x) == (
+        case ("is_class", *left), ("is_class", *right) if left[0].of == right[0].of:
+            s.context.meanings[result] = ("is_class", *_connected(kind == "and", left, right))
+        case ("not", x), ("is_class", test, *_) as told if kind == "and" and s.context.meanings.get(x) == (
             "is_none",
-            reference,
+            test.of,
         ):
-            s.context.meanings[result] = test  # None has no class
+            s.context.meanings[result] = told  # None has no class
         case _:
             s.context.meanings[result] = (kind, a, b)
 
 
-def _told(test: Sequence[Any], of: Any, by_class: Any) -> tuple[frozenset[Any], frozenset[Any]] | None:
-    """What a test of the class of an object says of it, or of its tag: where it holds, and where it does not. None
-    where it is not known which constants all its classes have."""
-    for known, true, false, _ in test:
-        if known == of:
-            return true, false
-    _, true, false, _ = test[0]
-    if not by_class.keys() >= true | false:
-        return None
-    words = [frozenset[Any]().union(*(by_class[k] for k in classes)) for classes in (true, false)]
-    return words[0], words[1]
+def _connected(both: bool, left: Sequence[ClassTest], right: Sequence[ClassTest]) -> list[ClassTest]:
+    """What two tests of one reference, and of its tag, say together: where both hold, or else one of them."""
+    tests = list[ClassTest]()
+    for test in {x.of: x for x in (*left, *right)}.values():
+        a, b = _told(left, test), _told(right, test)
+        if a is not None and b is not None:
+            true = a.true & b.true if both else a.true | b.true
+            false = a.false | b.false if both else a.false & b.false
+            tests.append(test._replace(true=true, false=false))
+    first, *of_tags = tests
+    for test in of_tags:  # a class of which no constant is left is ruled out
+        by_class = test.by_class or {}
+        true, false = (
+            frozenset(k for k in classes if k not in by_class or by_class[k] & constants)
+            for classes, constants in ((first.true, test.true), (first.false, test.false))
+        )
+        first = first._replace(true=true, false=false)
+    return [first, *of_tags]
+
+
+def _told(tests: Sequence[ClassTest], about: ClassTest) -> ClassTest | None:
+    """What a test says of a reference or tag that another one is about; None where it is not known which constants all
+    its classes have."""
+    known = next((x for x in tests if x.of == about.of), None)
+    if known is not None or about.by_class is None or not about.by_class.keys() >= tests[0].true | tests[0].false:
+        return known
+    constants = about.by_class
+    true, false = (frozenset[Any]().union(*map(constants.__getitem__, x)) for x in (tests[0].true, tests[0].false))
+    return about._replace(true=true, false=false)
 
 
 def own_number(s: LoweringState, name: str, *operands: Operand, python: bool = False, **params: Any) -> v.Leaf:

@@ -50,7 +50,7 @@ from autobatch.frontend.lowering.numbers import (
 )
 from autobatch.frontend.lowering.selection import of_each, select, tested
 from autobatch.frontend.lowering.sequences import arithmetic, bounds_of, is_tuple, item, members, sequence, sliced
-from autobatch.frontend.lowering.state import Impure, LoweringState, expand, fold, hand_out, note_contents
+from autobatch.frontend.lowering.state import ClassTest, Impure, LoweringState, expand, fold, hand_out, note_contents
 from autobatch.frontend.lowering.unions import alike, by_type, of_sorts, taken_as
 from autobatch.frontend.memory import dict_heap, heaps, list_heap
 from autobatch.frontend.memory.heap import NeedsMemory
@@ -411,12 +411,12 @@ def _telling(
             possible = s.positions(row)
             if not possible & fit or not possible & unfit:
                 return v.Static(bool(possible & fit))
-            told: list[Any] = [(row.operand, fit, unfit, None)]
+            tests = [ClassTest(row.operand, fit, unfit)]
             if None not in held.values():
                 others = frozenset[Any]().union(*held.values()) - hits
-                told.append(((row.operand, name), frozenset(hits), others, held))
+                tests.append(ClassTest((row.operand, name), frozenset(hits), others, held))
             if isinstance(result.operand, Value):
-                s.context.meanings[result.operand] = ("is_class", *told)
+                s.context.meanings[result.operand] = ("is_class", *tests)
     return result
 
 

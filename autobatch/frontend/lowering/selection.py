@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -14,11 +14,19 @@ from autobatch.errors import SourceError, TypeConflictError, UnsupportedError
 from autobatch.frontend.library.numpy_arrays import kind_of
 from autobatch.frontend.lowering.joins import conditional
 from autobatch.frontend.lowering.numbers import coerce, operand_of, traced
-from autobatch.frontend.lowering.state import Ended, LoweringState, expand
+from autobatch.frontend.lowering.state import ClassTest, Ended, LoweringState, expand
 from autobatch.frontend.tracing.tracing import trace
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import LeafLayout, NotStored, is_python, layout_of, type_name
-from autobatch.frontend.types.unify import LayoutConflict, unify
+from autobatch.frontend.types.layouts import (
+    ChoiceLayout,
+    Layout,
+    LeafLayout,
+    NotStored,
+    is_python,
+    layout_of,
+    type_name,
+)
+from autobatch.frontend.types.unify import LayoutConflict, position_among, unify
 from autobatch.ir import jax_compat
 from autobatch.ir.core import STR, Array, List, Literal, Operand, Tag, Value
 
@@ -217,6 +225,40 @@ def possible(s: LoweringState, choice: v.Choice) -> frozenset[int]:
     return everything if known is None else everything & known
 
 
+def telling(
+    s: LoweringState,
+    value: v.Abstract,
+    row: v.MemoryRow | v.Leaf,
+    by_class: Mapping[int, frozenset[Any] | None],
+    name: str,
+) -> v.Abstract:
+    """A value, the field `name`, of which the class of an object says what it may be; behind a comparison that says of
+    which it is."""
+    if isinstance(value, v.Leaf) and isinstance(value.operand, Value):
+        s.context.meanings[value.operand] = ("of_class", row, by_class, name)
+    return value
+
+
+def with_index(
+    s: LoweringState,
+    found: v.Abstract,
+    row: v.MemoryRow | v.Leaf,
+    layouts: Mapping[int, Layout | None],
+    name: str,
+) -> v.Abstract:
+    """A field that holds values of several sorts, of which the class of the object says which it is."""
+    if not isinstance(found, v.Choice) or not isinstance(found.index, Value):
+        return found
+    layout, by_class = layout_of(found), dict[int, frozenset[Any] | None]()
+    assert isinstance(layout, ChoiceLayout)
+    for k, held in layouts.items():
+        parts = held.alternatives if isinstance(held, ChoiceLayout) else (held,)
+        places = [position_among(layout.alternatives, x) if x is not None else None for x in parts]
+        by_class[k] = None if None in places else frozenset(places)
+    s.context.meanings[found.index] = ("of_class", row, by_class, name)
+    return found
+
+
 def is_one_of(s: LoweringState, choice: v.Choice, fit: frozenset[int], negated: bool = False) -> Operand:
     """Is it one of these alternatives that is picked? Static where it is known."""
     may_be = possible(s, choice)
@@ -229,7 +271,7 @@ def is_one_of(s: LoweringState, choice: v.Choice, fit: frozenset[int], negated: 
         return known.operand
     result = traced(s, _is_in, v.Leaf(choice.index), v.Static(tuple(sorted(fit & may_be)))).operand
     if isinstance(result, Value):
-        s.context.meanings[result] = ("is_class", (choice.index, fit, may_be - fit, None))
+        s.context.meanings[result] = ("is_class", ClassTest(choice.index, fit, may_be - fit))
         s.block.memo[key] = v.Leaf(result)
     return result
 
@@ -250,8 +292,8 @@ def tested(s: LoweringState, choice: v.Choice, test: Callable[[LoweringState, v.
     result = apply_choice(s, choice, test)
     if isinstance(result, v.Leaf) and isinstance(result.operand, Value):
         may_be = possible(s, choice)
-        told = ("is_class", (choice.index, may_be - never, may_be - always, None))
-        s.context.meanings.setdefault(result.operand, told)
+        told = ClassTest(choice.index, may_be - never, may_be - always)
+        s.context.meanings.setdefault(result.operand, ("is_class", told))
     return result
 
 

@@ -18,7 +18,7 @@ import types
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -137,6 +137,16 @@ class Fact:
     classes: frozenset[Any] | None = None
     null: bool = True
     tested: bool = False
+
+
+class ClassTest(NamedTuple):
+    """What a test says of a reference, or of a reference and the name of its tag: the classes, or constants, that it
+    may have where the test holds, and where it does not. `by_class`: of a tag, the constants of each class."""
+
+    of: Hashable
+    true: frozenset[Any]
+    false: frozenset[Any]
+    by_class: Mapping[int, frozenset[Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -562,11 +572,11 @@ class LoweringState:
                     self.block.facts[reference] = Fact(frozenset(), True, False)
                 else:
                     self.block.facts[reference] = replace(fact, null=False)
-            case ("is_class", *told):
-                for of, *classes, _ in told:  # those it may be of where this is true, and where it is not
-                    fact, fit = self.block.fact(of), classes[0 if truth else 1]
+            case ("is_class", *tests):
+                for test in tests:
+                    fact, fit = self.block.fact(test.of), test.true if truth else test.false
                     fit = fit if fact.classes is None else fit & fact.classes
-                    self.block.facts[of] = Fact(fit, fact.null and not truth, True)
+                    self.block.facts[test.of] = Fact(fit, fact.null and not truth, True)
 
     def one_of(self, x: Operand) -> frozenset[Any] | None:
         """The strings, or members of enums, that a value may be, where these are known."""

@@ -518,24 +518,29 @@ def _fits_mapping(
 
 @dataclass(frozen=True)
 class _Mapping:
-    """What patterns of dicts look at: has it all of some keys, and what is at one? `table`: a dict whose keys are
-    known."""
+    """What patterns of dicts look at: has it all of some keys, what is at one, and what does it hold, where its keys
+    are known?"""
 
     holds: Callable[[LoweringState, Sequence[v.Abstract]], Truth]
     load: Callable[[LoweringState, v.Abstract], v.Abstract]
-    table: v.Record | None = None
+    whole: Callable[[LoweringState], v.Abstract | None] = lambda s: None
 
 
 def _mapping(s: LoweringState, subject: v.Abstract) -> _Mapping | None:
     """Of a dict, or what may be one and None or another one; None for other values."""
     if list_heap.is_record_row(subject):
         row = subject
-        return _Mapping(lambda t, keys: list_heap.has_keys(t, row, keys), lambda t, k: list_heap.load(t, row, k))
+        return _Mapping(
+            lambda t, keys: list_heap.has_keys(t, row, keys),
+            lambda t, k: list_heap.load(t, row, k),
+            lambda t: list_heap.as_value(t, row),
+        )
     if (held := forms_of(s, subject)) is not None and isinstance(subject, v.Leaf):
         given, of = subject, held
         return _Mapping(
             lambda t, keys: forms.has_keys(t, given, of, [_constant(t, k) for k in keys]),
             lambda t, k: forms.load(t, given, of, _constant(t, k)),
+            lambda t: fields_of(t, given) if len(forms_of(t, given) or ()) == 1 else None,
         )
     table = expand(s, list_heap.as_value(s, subject))
     if isinstance(table, v.Leaf) and isinstance(table.type, Ref):
@@ -546,7 +551,9 @@ def _mapping(s: LoweringState, subject: v.Abstract) -> _Mapping | None:
         return _Mapping(lambda t, keys: _holds_all(t, table, keys), lambda t, k: subscript(t, table, k))
     names = dict(zip(table.keys, table.items, strict=True))
     return _Mapping(
-        lambda t, keys: all(_constant(t, k) in names for k in keys), lambda t, k: names[_constant(t, k)], table
+        lambda t, keys: all(_constant(t, k) in names for k in keys),
+        lambda t, k: names[_constant(t, k)],
+        lambda t: table,
     )
 
 
@@ -585,10 +592,10 @@ def _bind(s: LoweringState, pattern: ast.pattern, subject: v.Abstract) -> None:
                 if _binds(part):
                     _bind(s, part, found.load(s, key))
             if rest is not None:
-                if found.table is None:
+                whole, taken = found.whole(s), [_constant(s, k) for k in names]
+                if not isinstance(whole, v.Record) or whole.kind != "dict":
                     s.refuse("`**rest` of a dict that may have different keys", "ask for its keys with `in`")
-                taken = [_constant(s, k) for k in names]
-                left = {k: x for k, x in zip(found.table.keys, found.table.items, strict=True) if k not in taken}
+                left = {k: x for k, x in zip(whole.keys, whole.items, strict=True) if k not in taken}
                 s.bind(rest, v.Record("dict", tuple(left), tuple(left.values())))
         case ast.MatchOr(patterns=patterns):
             _bind_one(s, patterns, subject)

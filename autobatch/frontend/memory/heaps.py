@@ -29,8 +29,10 @@ from autobatch.errors import UnsupportedError
 from autobatch.frontend.lowering.joins import conditional, convert, stored
 from autobatch.frontend.lowering.numbers import combine, negate, operand_of, traced
 from autobatch.frontend.lowering.refusals import refused_field
+from autobatch.frontend.lowering.selection import telling, with_index
 from autobatch.frontend.lowering.state import (
     ChangesObjects,
+    ClassTest,
     Context,
     LoweringMemory,
     LoweringState,
@@ -49,7 +51,6 @@ from autobatch.frontend.memory.heap import (
 from autobatch.frontend.memory.rebinding import list_change
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import (
-    ChoiceLayout,
     HeldLayout,
     Layout,
     LeafLayout,
@@ -69,7 +70,6 @@ from autobatch.frontend.types.unify import (
     LayoutConflict,
     deepest,
     holds_any,
-    position_among,
     sort_of,
     type_conflict,
     unify,
@@ -644,7 +644,7 @@ def is_class(s: LoweringState, row: v.MemoryRow, classes: frozenset[int]) -> Ope
     if s.block.truth(there) is not True:
         result = combine(s, "and", there, result)
     if isinstance(row.operand, Value) and isinstance(result, Value):
-        s.context.meanings[result] = ("is_class", (row.operand, wanted, possible - wanted, None))
+        s.context.meanings[result] = ("is_class", ClassTest(row.operand, wanted, possible - wanted))
     s.block.memo[key] = v.Leaf(result)
     return result
 
@@ -735,26 +735,6 @@ MOST_WAITS = 8
 """So often is a memory read before anything is found to be in it, until that is refused."""
 
 
-def with_index(
-    s: LoweringState,
-    found: v.Abstract,
-    row: v.MemoryRow | v.Leaf,
-    layouts: Mapping[int, Layout | None],
-    name: str,
-) -> v.Abstract:
-    """A field that holds values of several sorts, of which the class of the object says which it is."""
-    if not isinstance(found, v.Choice) or not isinstance(found.index, Value):
-        return found
-    layout, by_class = layout_of(found), dict[int, frozenset[Any] | None]()
-    assert isinstance(layout, ChoiceLayout)
-    for k, held in layouts.items():
-        parts = held.alternatives if isinstance(held, ChoiceLayout) else (held,)
-        places = [position_among(layout.alternatives, x) if x is not None else None for x in parts]
-        by_class[k] = None if None in places else frozenset(places)
-    s.context.meanings[found.index] = ("of_class", row, by_class, name)
-    return found
-
-
 def _with_tag(s: LoweringState, found: v.Abstract, row: v.MemoryRow, name: str) -> v.Abstract:
     """A field, of which the class of the record may say what it may be."""
     tags = {k: row.heap.tags.get(row.heap.members[k]) for k in s.positions(row)}
@@ -763,20 +743,6 @@ def _with_tag(s: LoweringState, found: v.Abstract, row: v.MemoryRow, name: str) 
     if first is not None and not others and len(first) == 1:
         return v.Static(next(iter(first)))
     return telling(s, found, row, words, name)
-
-
-def telling(
-    s: LoweringState,
-    value: v.Abstract,
-    row: v.MemoryRow | v.Leaf,
-    by_class: Mapping[int, frozenset[Any] | None],
-    name: str,
-) -> v.Abstract:
-    """A value, the field `name`, of which the class of an object says what it may be; behind a comparison that says of
-    which it is."""
-    if isinstance(value, v.Leaf) and isinstance(value.operand, Value):
-        s.context.meanings[value.operand] = ("of_class", row, by_class, name)
-    return value
 
 
 def present_field(s: LoweringState, row: v.MemoryRow, name: str) -> v.Abstract:

@@ -20,7 +20,7 @@ from typing import Any, Literal, NoReturn, TypeGuard
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.lowering.joins import conditional, convert
 from autobatch.frontend.lowering.numbers import combine, negate, operand_of, present, traced
-from autobatch.frontend.lowering.selection import select
+from autobatch.frontend.lowering.selection import select, telling
 from autobatch.frontend.lowering.state import LoweringState, MemoryChanged
 from autobatch.frontend.memory import heaps
 from autobatch.frontend.memory.heap import Heap, Tag, record_class
@@ -420,9 +420,7 @@ WHOLE = slice(None)
 def count(s: LoweringState, row: v.MemoryRow, of: slice = WHOLE) -> v.Abstract:
     """How many keys or elements it has, or a part of it."""
     counts = {k: frozenset({len(_keys(row.heap.members[k])[of])}) for k in s.positions(row)}
-    return heaps.telling(
-        s, by_class(s, row, lambda t, one, cls: v.Static(len(_keys(cls)[of]))), row, counts, f"len {of}"
-    )
+    return telling(s, by_class(s, row, lambda t, one, cls: v.Static(len(_keys(cls)[of]))), row, counts, f"len {of}")
 
 
 def view(s: LoweringState, row: v.MemoryRow, part: Part, of: slice = WHOLE) -> v.Record | v.Lazy:
