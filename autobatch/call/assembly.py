@@ -776,12 +776,9 @@ class Assembler:
             if members and key == CLASS:
                 tags = cell.values
                 continue
-            if isinstance(key, OwnField):
-                column = f"{name}.{key.name} of {key.member}"
-                fields.append(self.field(str(key.name), cell, column, (key.member,)))
-                continue
-            shared = (k for k, m in enumerate(members) if key in m.keys and OwnField(key, k) not in template.keys)
-            fields.append(self.field(str(key), cell, f"{name}.{key}", tuple(shared) if members else (0,)))
+            of, column = (key.name, f"{key.name} of {key.member}") if isinstance(key, OwnField) else (key, key)
+            owners = (k for k, m in enumerate(members) if (of, child) in zip(m.keys, m.children, strict=True))
+            fields.append(self.field(str(of), cell, f"{name}.{column}", tuple(owners) if members else (0,)))
         self.stores[position] = Store(name, _classes(name, template, members), tuple(fields))
         self.columns[f"{name}.#tag"] = tags
         self.columns[transfer.STARTS + name] = level.starts

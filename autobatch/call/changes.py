@@ -109,7 +109,9 @@ def objects_in(examples: list[Any], kinds: ObjectKinds, keys_are_data: bool) -> 
 
 def _kind(walker: Walker, x: Any) -> Hashable:
     """Of what kind an object is (`ChangesObjects`)."""
-    return tuple(sorted(x)) if isinstance(x, dict) and not walker.is_table(x) else cast(Hashable, type(x))
+    if not isinstance(x, dict):
+        return cast(Hashable, type(x))
+    return dict if walker.is_table(x) else tuple(sorted(x))
 
 
 # ---- what comes back

@@ -37,11 +37,13 @@ DESCRIBED, SECONDS = 5, 1.0
 """How many examples of an error are run at most, and for how long in all: as many as its text shows."""
 
 
-def reworded(run: Callable[[], Any], plainly: Callable[[int], Any]) -> Any:
+def reworded(run: Callable[[], Any], plainly: Callable[[int], Any], is_traced: Callable[[], bool]) -> Any:
     """`run()`; an ExampleError of it has Python's words where an example, run `plainly`, fails alike soon enough."""
     try:
         return run()
     except ExampleError as error:
+        if is_traced():
+            _refuse_caught(error.failures[0], plainly)
         if not any(UNKNOWN in f.message for f in error.failures):
             raise
         told, until = list(error.failures), time.monotonic() + SECONDS
@@ -63,6 +65,20 @@ def _told(plainly: Callable[[int], Any], failure: Failure, until: float) -> Fail
     except _TooLate:
         pass
     return failure
+
+
+def _refuse_caught(failure: Failure, plainly: Callable[[int], Any]) -> None:
+    """Refuse what plain Python catches: a trace goes on behind an operation as if that had not failed."""
+    try:
+        with _until(time.monotonic() + SECONDS), contextlib.redirect_stdout(io.StringIO()):
+            plainly(failure.index)
+    except (Exception, _TooLate):
+        return
+    raise UnsupportedError(
+        f"{failure.kind} is caught, in a function whose structure is traced: example {failure.index} fails with it",
+        failure.span,
+        "test for it in an `if`, or mend what the warning says that does not compile",
+    )
 
 
 class _TooLate(BaseException):
@@ -160,7 +176,12 @@ def change_arguments(function: Callable[..., Any], bound: BoundArguments) -> Non
             function(*args, **kwargs)
 
 
-def in_words(function: Callable[..., Any], bound: BoundArguments, run: Callable[[BoundArguments], Any]) -> Any:
+def in_words(
+    function: Callable[..., Any],
+    bound: BoundArguments,
+    run: Callable[[BoundArguments], Any],
+    is_traced: Callable[[BoundArguments], bool],
+) -> Any:
     """`run(bound)`, whose failures have the words of the plain function."""
 
     def example(k: int) -> Any:
@@ -168,7 +189,7 @@ def in_words(function: Callable[..., Any], bound: BoundArguments, run: Callable[
         with plainly():
             return function(*args, **kwargs)
 
-    return reworded(lambda: run(bound), example)
+    return reworded(lambda: run(bound), example, lambda: is_traced(bound))
 
 
 def run_stacked(function: Callable[..., Any], bound: BoundArguments, name: str, *, masks: bool) -> Any:

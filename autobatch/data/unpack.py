@@ -7,18 +7,20 @@ be complete when they are made, each after the tuples that it holds; then the fo
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from graphlib import TopologicalSorter
+from itertools import pairwise, repeat
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from autobatch.data.columns import ROOT, ROOT_MISSING, Columns, has_mask, wrap_keys
 from autobatch.data.leaves import fill_graph, is_graph_class, is_sparse_class, rebuild_sparse
-from autobatch.data.schema import VALUE, Class, Field, ListStore, Schema, Store
+from autobatch.data.schema import Class, Field, ListStore, Schema, Store
 from autobatch.errors import BatchError
 from autobatch.ir.core import Array, List, Ref, Tag, Type
 
@@ -140,48 +142,17 @@ class _Form:
         return self.cls.cls is not None and is_sparse_class(self.cls.cls)
 
 
-Place = tuple[str, int]
-"""A store, and a row of it."""
+class _Complete(NamedTuple):
+    """What is made with all that it holds, of one class or list store: `held` are the objects of the store, `rows`
+    those that are made, `parts` what each is made of by `make`. `leads_to`: the references among these, as objects of
+    their stores and the rows there, and `owners`: which of `rows` each of them belongs to."""
 
-
-@dataclass(frozen=True)
-class _Whole:
-    """A tuple of fields, or an object that is made with all it holds."""
-
-    unpacker: Unpacker
-    form: _Form
-    position: int
-
-    def parts(self) -> list[Place]:
-        """The references among its fields."""
-        k = self.position
-        return [
-            (f.type.store, held[k])
-            for f, held in self.form.fields
-            if isinstance(f.type, (Ref, List)) and f.type.store is not None and held[k] >= 0
-        ]
-
-    def made(self) -> Any:
-        return _made(self.form.cls, self.unpacker.values_of(self.form, self.position))
-
-
-@dataclass(frozen=True)
-class _Tuple:
-    """A tuple of any length."""
-
-    unpacker: Unpacker
-    items: ListStore
-    elements: list[Any]
-
-    def parts(self) -> list[Place]:
-        elem = self.items.elem
-        if not isinstance(elem, (Ref, List)) or elem.store is None:
-            return []
-        return [(elem.store, row) for row in self.elements if row >= 0]
-
-    def made(self) -> Any:
-        elem = self.items.elem
-        return tuple(map(self.unpacker.finder(elem), self.elements) if isinstance(elem, (Ref, List)) else self.elements)
+    held: list[Any]
+    rows: list[int]
+    parts: list[Any]
+    make: Callable[[Any], Any]
+    leads_to: list[tuple[list[Any], AnyArray]]
+    owners: AnyArray
 
 
 class Unpacker:
@@ -325,27 +296,34 @@ class Unpacker:
 
     def complete(self, forms: Sequence[_Form], tuples: Sequence[ListStore]) -> None:
         """Make tuples, after the tuples that they hold."""
-        place: dict[Place, _Whole | _Tuple]
-        place = {(f.store, row): _Whole(self, f, i) for f in forms for i, row in enumerate(f.rows)}
-        for items in tuples:
-            offsets = self.columns.arrays[f"{items.name}.#offsets"].tolist()
-            found = self.elements(items)
-            place |= {(items.name, k): _Tuple(self, items, found[a:b]) for k, (a, b) in enumerate(pairwise(offsets))}
-        made = self.objects | self.lists
-        missing = {(store, at) for store, at in place if made[store][at] is None}
-        for first in place:
-            stack = [first]
-            while stack:
-                store, at = stack[-1]
-                if (store, at) not in missing:
-                    stack.pop()
-                    continue
-                waiting = [key for key in place[store, at].parts() if key in missing]
-                if waiting:
-                    stack.extend(waiting)
-                else:
-                    made[store][at] = place[stack.pop()].made()
-                    missing.remove((store, at))  # what is made may be None
+        found = [*map(self.whole, forms), *map(self.tuples, tuples)]
+        counts = np.cumsum([0, *(len(x.rows) for x in found)])
+        waiting = [p for x in found for p in zip(repeat(x.held), x.rows, x.parts, repeat(x.make))]
+        for k in _inner_first(found, counts):
+            held, row, parts, make = waiting[k]
+            held[row] = make(parts)
+
+    def whole(self, form: _Form) -> _Complete:
+        """The tuples of fields, or objects that are made with all they hold, of one class."""
+        raw = [held for _, held in form.fields]
+        finders = [self.made_of(f.type) if isinstance(f.type, (Ref, List)) else None for f, _ in form.fields]
+        rows = np.arange(len(form.rows))
+        leads_to = [(x, np.array(held, np.int64)) for x, held in zip(finders, raw, strict=True) if x is not None]
+        parts = list(zip(*raw, strict=True)) if raw else [()] * len(form.rows)
+        return _Complete(self.objects[form.store], form.rows, parts, _whole_maker(form, finders), leads_to, rows)
+
+    def tuples(self, items: ListStore) -> _Complete:
+        """The tuples of any length of a list store."""
+        offsets, found = self.columns.arrays[f"{items.name}.#offsets"], self.elements(items)
+        parts = [found[a:b] for a, b in pairwise(offsets.tolist())]
+        owners = np.repeat(np.arange(len(parts)), np.diff(offsets))
+        make: Callable[[Any], Any] = tuple
+        leads_to = []
+        if isinstance(items.elem, (Ref, List)):
+            make, made = (lambda rows: tuple(map(find, rows))), self.made_of(items.elem)
+            find = self.finder(items.elem)
+            leads_to = [(made, np.array(found[: len(owners)], np.int64))]
+        return _Complete(self.lists[items.name], list(range(len(parts))), parts, make, leads_to, owners)
 
     def elements(self, items: ListStore) -> list[Any]:
         """The elements of all lists, one after another: rows where they are references, as they are elsewhere."""
@@ -414,7 +392,8 @@ def _maker(cls: Class) -> Callable[[], Any]:
 def _fill_table(table: Any, keys: list[Any], values: list[Any] | None = None) -> None:
     """Give a dict its items, a set or deque its elements."""
     if values is not None:
-        dict.update(table, zip(keys, values, strict=True))
+        update = table.update if isinstance(table, OrderedDict) else partial(dict.update, table)  # no count of others
+        update(zip(keys, values, strict=True))
     elif isinstance(table, set):
         table.update(keys)
     else:
@@ -440,12 +419,56 @@ def bare(cls: type) -> Any:
         raise BatchError(f"{cls.__qualname__} cannot be rebuilt without calling it: {error}") from None
 
 
-def _made(cls: Class, values: dict[str, Any]) -> Any:
-    """A tuple, NamedTuple or sparse matrix with these values; what is no record is its one value."""
-    if cls.kind == "value":
-        return values[VALUE]
-    if cls.cls is None:
-        return tuple(values.values())
-    if is_sparse_class(cls.cls):
-        return rebuild_sparse(cls.cls, values)
-    return tuple.__new__(cls.cls, values.values())
+def _whole_maker(form: _Form, finders: Sequence[list[Any] | None]) -> Callable[[Any], Any]:
+    """What makes a tuple, NamedTuple or sparse matrix of its fields, of which some are rows of what is made; what is
+    no record is its one value."""
+    cls = form.cls.cls
+    if form.cls.kind == "value":
+        build: Callable[[Any], Any] = operator.itemgetter(0)
+    elif cls is None:
+        build = tuple
+    elif is_sparse_class(cls):
+        names = [f.name for f, _ in form.fields]
+        build = lambda values: rebuild_sparse(cls, dict(zip(names, values, strict=True)))
+    else:
+        build = partial(tuple.__new__, cls)
+    if not any(x is not None for x in finders):
+        return build
+
+    def make(parts: tuple[Any, ...]) -> Any:
+        pairs = zip(finders, parts, strict=True)
+        return build([x if made is None else made[x] if x >= 0 else None for made, x in pairs])
+
+    return make
+
+
+def _inner_first(found: Sequence[_Complete], counts: AnyArray) -> Iterable[int]:
+    """An order of all that is made, counted through, in which each is behind what it holds: mostly that of the rows,
+    forwards or backwards, with what the store of a later class has first."""
+    numbers: dict[int, AnyArray] = {}
+    for x, first in zip(found, counts, strict=False):
+        known = numbers.setdefault(id(x.held), np.full(len(x.held), -1))
+        known[x.rows] = np.arange(first, first + len(x.rows))
+    places = np.concatenate([np.array(x.rows, np.int64) for x in found]) if found else np.zeros(0, np.int64)
+    outer, inner = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for x, first in zip(found, counts, strict=False):
+        for held, rows in x.leads_to:
+            if id(held) in numbers:
+                to = numbers[id(held)][rows]
+                here = (rows >= 0) & (to >= 0)
+                outer.append(first + x.owners[here])
+                inner.append(to[here])
+    above, below = np.concatenate(outer), np.concatenate(inner)
+    stores = {held: k for k, held in enumerate(numbers)}
+    behind = (
+        np.concatenate([np.full(len(x.rows), len(stores) - stores[id(x.held)]) for x in found]) if found else places
+    )
+    for key in (places, -places):
+        order = key * (len(stores) + 1) + behind
+        if (order[below] < order[above]).all():
+            forwards: list[int] = np.argsort(order, kind="stable").tolist()
+            return forwards
+    graph: dict[int, list[int]] = {k: [] for k in range(len(places))}
+    for a, b in zip(above.tolist(), below.tolist(), strict=True):
+        graph[a].append(b)
+    return TopologicalSorter(graph).static_order()

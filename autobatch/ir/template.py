@@ -138,7 +138,8 @@ class Pointer:
 
 
 class OwnField(NamedTuple):
-    """The column of a field of objects in memory that those of one class, by position, have for themselves."""
+    """A column of a field of objects in memory, as objects of other classes hold something of another sort under that
+    name. `member`: the first class that has it, by position."""
 
     name: Any
     member: int

@@ -16,7 +16,7 @@ def test_plain_python_says_them():
         raise KeyError(7)
 
     with pytest.raises(ExampleError, match="KeyError: 7"):
-        plain.reworded(fails, plainly)
+        plain.reworded(fails, plainly, lambda: False)
 
 
 def test_another_failure_of_plain_python_says_nothing():
@@ -24,7 +24,7 @@ def test_another_failure_of_plain_python_says_nothing():
         raise ValueError("7")
 
     with pytest.raises(ExampleError, match=f"KeyError: {UNKNOWN}"):
-        plain.reworded(fails, plainly)
+        plain.reworded(fails, plainly, lambda: False)
 
 
 def test_plain_python_is_left_where_it_takes_long(monkeypatch):
@@ -41,5 +41,5 @@ def test_plain_python_is_left_where_it_takes_long(monkeypatch):
                 turns += 1
 
     with pytest.raises(ExampleError, match=f"KeyError: {UNKNOWN}"):
-        plain.reworded(fails, plainly)
+        plain.reworded(fails, plainly, lambda: False)
     assert turns < 10_000_000

@@ -578,6 +578,7 @@ BUILTINS: dict[Any, Builtin] = {
     sorted: _of_members(_sorted), super: _super, getattr: _getattr, hasattr: _hasattr, type: _type, callable: _callable,
     str: _str, ord: _ord, chr: _chr, set: _set, frozenset: _frozenset,
     sets.elements: _elements, sets.alike: _alike, collections.Counter: sets.make_counter,
+    collections.OrderedDict: sets.make_ordered_dict,
     collections.defaultdict: sets.make_defaultdict, collections.deque: tables.make_deque,
     math.fsum: _float_sum, math.prod: _product, functools.partial: _partial,
 }  # fmt: skip

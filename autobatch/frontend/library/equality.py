@@ -14,8 +14,9 @@ import types
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
+from autobatch.frontend.lowering import forms
 from autobatch.frontend.lowering.attributes import attribute, class_list, classes_of, is_class, is_none
 from autobatch.frontend.lowering.branches import truth
 from autobatch.frontend.lowering.joins import conditional
@@ -23,8 +24,10 @@ from autobatch.frontend.lowering.numbers import refuse_made
 from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.statics import is_namedtuple
-from autobatch.ir.core import BOOL, Ref
+from autobatch.frontend.types.layouts import layout_of
+from autobatch.frontend.types.statics import container_kind, is_namedtuple
+from autobatch.frontend.types.unify import is_static_set, sort_of
+from autobatch.ir.core import BOOL, STR, Ref
 from autobatch.ir.ops import own
 
 
@@ -76,6 +79,81 @@ def equal_objects(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract 
         return s.call(v.Static(fields_equal(cls)), [a, b])
     plain = isinstance(a, v.MemoryRow) and inspect.getattr_static(cls, "__eq__", None) is object.__eq__
     return heaps.same(s, a, b) if plain else None
+
+
+# ---- tuples, dicts and sets of several forms
+#
+# Of those of the examples and in memory the class says what there is to compare. Two of them are compared by a function
+# that may call itself, as they may be trees.
+
+
+def equal_containers(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
+    """`a == b` where one of them is a container of the examples, or a record in memory, and the other one a container;
+    None elsewhere."""
+    for x, y in ((a, b), (b, a)):
+        if _has_classes(x) and _is_built(y):
+            return _equal_parts(s, x, y)
+        if _has_classes(x) and _is_container(s, y):
+            return s.call(v.Static(_same_containers), [x, y])
+        if list_heap.is_record_row(x) and sort_of(layout_of(y)) in ("number", STR.vocabulary):
+            return v.Static(False)
+    return None
+
+
+def _same_containers(a: Any, b: Any) -> Any:
+    """Lowered like a function of the user."""
+    return _same_parts(a, b)
+
+
+def _same_parts(a: Any, b: Any) -> Any:
+    """Stands for the comparison of two containers, class by class."""
+    raise NotImplementedError
+
+
+MARKS = {_same_parts: lambda s, args, kwargs: _equal_parts(s, *args)}
+
+
+def _is_built(value: v.Abstract) -> bool:
+    """Is it a tuple, a NamedTuple, a dict or a set that is no value of the examples, and not in memory?"""
+    if isinstance(value, v.Static):
+        return container_kind(value.value) is not None or is_static_set(value)
+    return isinstance(value, v.Record) and value.kind != "object"
+
+
+def _has_classes(value: v.Abstract) -> TypeGuard[v.Leaf | v.MemoryRow]:
+    return list_heap.is_record_row(value) or (isinstance(value, v.Leaf) and isinstance(value.type, Ref))
+
+
+def _is_container(s: LoweringState, value: v.Abstract) -> bool:
+    """Is it a container, whatever class it has?"""
+    if not isinstance(value, v.Leaf) or not isinstance(value.type, Ref):
+        return list_heap.is_record_row(value)
+    kinds = class_list(s, value.type)
+    return all(kinds[k].kind not in ("object", "value") for k in classes_of(s, value))
+
+
+def _equal_parts(s: LoweringState, a: v.Leaf | v.MemoryRow, b: v.Abstract) -> v.Abstract:
+    """Is one of the examples, or in memory, equal to another one? Class by class; None equals None alone."""
+
+    def equal_to_b(t: LoweringState, parts: v.Abstract | None) -> v.Abstract:
+        return v.Static(False) if parts is None else t.call(v.Static(operator.eq), [parts, b])
+
+    if isinstance(a, v.MemoryRow):
+        there = replace(a, null=False)
+        by_class = lambda t: list_heap.by_class(t, there, lambda u, one, cls: equal_to_b(u, list_heap.opened(u, one)))
+        return conditional(s, heaps.missing(s, a), lambda t: _is_none(t, b), by_class)
+
+    def of(t: LoweringState, classes: Sequence[int]) -> v.Abstract:
+        if not classes:
+            return _is_none(t, b)
+        first, *others = classes
+        there, narrowed = is_class(t, a.operand, frozenset([first])), replace(a, classes=frozenset([first]))
+        return conditional(t, there, lambda u: equal_to_b(u, forms.parts(u, narrowed)), lambda u: of(u, others))
+
+    return of(s, sorted(classes_of(s, a)))
+
+
+# ---- orders
 
 
 def ordered(s: LoweringState, a: v.Abstract, b: v.Abstract, method: str) -> v.Abstract | None:

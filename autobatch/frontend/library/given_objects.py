@@ -25,7 +25,8 @@ from autobatch.errors import UnsupportedError
 from autobatch.frontend.library.graph_copies import fields_apart
 from autobatch.frontend.library.prelude import run
 from autobatch.frontend.library.tables import pairs_of
-from autobatch.frontend.lowering.attributes import attribute, class_list, classes_of, fields_of, is_class, is_none
+from autobatch.frontend.lowering import forms
+from autobatch.frontend.lowering.attributes import class_list, classes_of, fields_of, is_class, is_none
 from autobatch.frontend.lowering.calls import rows_copied
 from autobatch.frontend.lowering.joins import conditional
 from autobatch.frontend.lowering.numbers import operand_of, traced
@@ -236,8 +237,7 @@ def brought_in(s: LoweringState, value: v.Abstract) -> v.Abstract:
         return _row_by_number(s, value, given)
     if (tables := _positions_of_tables(s, value)) is not None:
         return _table_of_given(s, value, tables)
-    found = [heaps.heap_of(s, c.cls) for c in class_list(s, value.type)]
-    if not any(heap is not None and heap.adopts for heap in found):
+    if heaps.adopting_heap(s, value.type) is None:
         return value
     key = ("row of", value.operand)
     if (known := s.block.recall(key)) is None:
@@ -298,11 +298,13 @@ def _row_of_fields(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstra
 def _row_of_given(s: LoweringState, value: v.Leaf) -> v.Abstract:
     assert isinstance(value.type, Ref)
     (position,) = classes_of(s, value)
-    match class_list(s, value.type)[position].kind, heaps.given_heap(s, value.type):
-        case "dict", Heap(is_record=True) as heap:
-            keys = keys_of(s.context.schema, value.type, position)
-            held = tuple(_held(s, attribute(s, value, k)) for k in keys)
-            return list_heap.allocate(s, heap, v.Record("dict", keys, held))
+    kind = class_list(s, value.type)[position].kind
+    match kind, heaps.given_heap(s, value.type) or heaps.adopting_heap(s, value.type):
+        case "dict" | "tuple", Heap(is_record=True) as heap:
+            parts = forms.parts(s, value)
+            assert parts is not None
+            held = replace(parts, items=tuple(_held(s, x) for x in parts.items))
+            return list_heap.allocate(s, heap, held, v.Leaf(heaps.as_stored(s, value.operand)))
         case "dict" | "table", Heap() as heap:
             table = fields_of(s, value)
             assert table is not None

@@ -10,6 +10,7 @@ import math
 import operator
 import statistics
 import types
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import lru_cache
@@ -522,6 +523,13 @@ def _from_keys(keys: Any, value: Any) -> Any:
     return {k: value for k in keys}  # noqa: C420  this is what that means
 
 
+def _from_keys_in_order(keys: Any, value: Any) -> Any:
+    made = OrderedDict[Any, Any]()
+    for k in keys:
+        made[k] = value
+    return made
+
+
 def _written_with_defaults(
     function: Callable[..., Any], *more: Any, names: Sequence[str] = ()
 ) -> Callable[..., v.Abstract]:
@@ -551,8 +559,13 @@ def _keyed(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return run(s, _from_keys, [*args, v.Static(None)][:2], kwargs)
 
 
+def _keyed_in_order(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
+    return run(s, _from_keys_in_order, [*args, v.Static(None)][:2], kwargs)
+
+
 STANDARD: dict[Any, Callable[[LoweringState, Arguments, Named], v.Abstract]] = {
     dict.fromkeys: _keyed,
+    OrderedDict.fromkeys: _keyed_in_order,
     heapq.merge: _merge,
     math.dist: lambda s, args, kwargs: run(s, _distance, args, kwargs),
     statistics.mean: _written_with_defaults(_mean),

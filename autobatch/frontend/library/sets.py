@@ -217,6 +217,15 @@ def _is_counter(value: v.Abstract) -> bool:
     return isinstance(value, v.Record) and value.kind == "table" and value.cls is collections.Counter
 
 
+def is_ordered(value: v.Abstract) -> bool:
+    """Is it an `OrderedDict`, which is equal to another one of the same order?"""
+    return isinstance(value, v.Record) and value.cls is collections.OrderedDict
+
+
+def _same_order(a: Any, b: Any) -> Any:
+    return list(a.items()) == list(b.items())
+
+
 def equal(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
     """`a == b` where one is a table; None for other values."""
     a, b = (list_heap.copied(s, x) if list_heap.is_dict_row(x) else x for x in (a, b))
@@ -224,6 +233,8 @@ def equal(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
         return None
     if is_set(a) and is_set(b):
         return s.call(v.Static(_same_set), [as_table(a), as_table(b)])
+    if is_ordered(a) and is_ordered(b):
+        return s.call(v.Static(_same_order), [a, b])
     if tables.is_dict(a) and tables.is_dict(b):
         return s.call(v.Static(_same_dict), [as_table(a), as_table(b)])
     return v.Static(False)
@@ -378,6 +389,14 @@ CHANGES |= {
     collections.Counter.update: counter_updated,
     collections.Counter.subtract: counter_subtracted,
 }
+
+
+def make_ordered_dict(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
+    """`collections.OrderedDict(...)`"""
+    made = v.Record("table", ("keys", "values"), (EMPTY, EMPTY), collections.OrderedDict)
+    for more in (*args, *([v.Record("dict", tuple(kwargs), tuple(kwargs.values()))] if kwargs else [])):
+        made = tables.updated(s, made, more)
+    return made
 
 
 def make_defaultdict(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:

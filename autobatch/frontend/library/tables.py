@@ -465,17 +465,21 @@ def dropped(s: LoweringState, table: v.Record, key: v.Abstract) -> v.Record:
     return table if found is None else without(s, table, _place(s, table, found))
 
 
-def last_popped(s: LoweringState, table: v.Record) -> tuple[v.Abstract, v.Abstract]:
-    """`table.popitem()`, and the table without the last key."""
-    last = traced(s, _last, length(s, keys_of(table)))
-    s.check(traced(s, operator.ge, last, v.Static(0)).operand, "KeyError", "'popitem(): dictionary is empty'")
+def item_popped(s: LoweringState, table: v.Record, last: v.Abstract, words: str) -> tuple[v.Abstract, v.Abstract]:
+    """`table.popitem(last)`, and the table without that key; KeyError with these words of an empty one."""
+    count = length(s, keys_of(table))
+    s.check(traced(s, operator.gt, count, v.Static(0)).operand, "KeyError", words)
     lists = [_listed(s, x) for x in table.items[:2]]
-    found = tuple(listing_item(s, x, last) for x in lists if x is not None)
-    return v.Record("tuple", (0, 1), found), without(s, table, last)
+    if None in lists:  # it never holds anything
+        s.dead = True
+        return v.Static(None), table
+    place = traced(s, _place_popped, count, last)
+    found = tuple(listing_item(s, x, place) for x in lists if x is not None)
+    return v.Record("tuple", (0, 1), found), without(s, table, place)
 
 
-def _last(count: Any) -> Any:
-    return count - 1
+def _place_popped(count: Any, last: Any) -> Any:
+    return jnp.where(last, count - 1, 0)
 
 
 # ---- keys

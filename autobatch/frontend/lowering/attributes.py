@@ -7,7 +7,7 @@ import inspect
 import math
 import operator
 import types
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -124,6 +124,8 @@ def _of_object(s: LoweringState, value: v.Static, name: str) -> v.Abstract:
 
 def _of_class(s: LoweringState, value: v.Abstract, cls: type | None, name: str) -> v.Abstract:
     """A class attribute, method or property of an object that the function built."""
+    if cls is OrderedDict and name not in ("popitem", "move_to_end"):
+        cls = dict  # whose other methods mean the same
     found = inspect.getattr_static(cls, name, None) if cls is not None else None
     if cls is None or found is None:
         s.refuse(f"{cls.__name__ if cls else 'this value'} has no attribute {name!r}", "check the spelling")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -458,7 +458,7 @@ def _results(state: LoweringState, made: Specialisation, key: Any) -> list[Any]:
     if made.result is None:
         return []
     if promised is not None and promised != made.result:
-        made.result = settled(state.context.memory, key, promised, _join_results(state, promised, made.result))
+        made.result = _join_results(state, key, promised, made.result)
     if promised != made.result:
         memory.assumed[key] = made.result
         if key in state.context.recursive:
@@ -468,12 +468,13 @@ def _results(state: LoweringState, made: Specialisation, key: Any) -> list[Any]:
     return convert(state, _outcome(state, state.frame.source), made.result)
 
 
-def _join_results(state: LoweringState, a: Layout, b: Layout) -> Layout:
+def _join_results(state: LoweringState, function: Hashable, a: Layout, b: Layout) -> Layout:
+    """What a function returns that returned `a` in the round before, and `b` now."""
     never = layout_of(NEVER)
     if never in (a, b):
         return b if a == never else a
     try:
-        return unify(a, b)
+        return settled(state.context.memory, function, a, unify(a, b))
     except LayoutConflict as conflict:
         words, span = f"{state.frame.source.name} returns different types: {conflict}", state.frame.source.span
         cure = "make all its results of one type, dtype and shape"

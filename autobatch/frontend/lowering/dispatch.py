@@ -18,7 +18,7 @@ import jax.scipy
 import numpy as np
 
 from autobatch.errors import UnsupportedError
-from autobatch.frontend.library import dynamic_arrays, given_objects, prelude, remembered
+from autobatch.frontend.library import dynamic_arrays, equality, given_objects, prelude, remembered
 from autobatch.frontend.library.builtin_functions import BUILTINS, packed
 from autobatch.frontend.library.domains import guard
 from autobatch.frontend.library.gradients import gradient, has_gradient, transform_of
@@ -67,7 +67,8 @@ from autobatch.ir.core import Array, Ref
 from autobatch.source import Span
 
 MEANINGS = {
-    **BUILTINS, **OPERATORS, **STANDARD, **CHOICES, **LIBRARY, **COPIES, **given_objects.MARKS, **TRACED_FAILURES,
+    **BUILTINS, **OPERATORS, **STANDARD, **CHOICES, **LIBRARY, **COPIES, **given_objects.MARKS, **equality.MARKS,
+    **TRACED_FAILURES,
     print: printing.called,
 }  # fmt: skip
 """What functions of Python and of its library do; the last table that has one tells."""

@@ -10,7 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from autobatch.frontend.lowering.attributes import Keys, class_list, classes_of, field, is_class, is_none
+from autobatch.frontend.lowering.attributes import (
+    Keys,
+    class_list,
+    classes_of,
+    field,
+    fields_of,
+    forms_of,
+    is_class,
+    is_none,
+)
 from autobatch.frontend.lowering.joins import conditional
 from autobatch.frontend.lowering.numbers import operand_of
 from autobatch.frontend.lowering.selection import select, telling, with_index
@@ -95,6 +104,15 @@ def elements(
         items = tuple(read(s, value, key) for key in keys[of])
         return v.Record("tuple", tuple(range(len(items))), items)
     return v.Lazy(count(s, value, forms, of), item, is_tuple=not is_dict(s, value))
+
+
+def parts(s: LoweringState, value: v.Leaf) -> v.Record | None:
+    """All that an object of the examples of one class holds, with the constants that tell the class."""
+    if (found := forms_of(s, value)) is None:
+        return fields_of(s, value)
+    ((_, keys),) = found.items()
+    items = tuple(_field(s, value, key) for key in keys)
+    return v.Record("dict" if is_dict(s, value) else "tuple", keys, items)
 
 
 def is_dict(s: LoweringState, value: v.Leaf) -> bool:

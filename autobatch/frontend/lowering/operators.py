@@ -17,7 +17,14 @@ import numpy as np
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.library import sets, tables
 from autobatch.frontend.library.domains import guard
-from autobatch.frontend.library.equality import Comparison, equal_objects, lexicographic, of_lists, ordered
+from autobatch.frontend.library.equality import (
+    Comparison,
+    equal_containers,
+    equal_objects,
+    lexicographic,
+    of_lists,
+    ordered,
+)
 from autobatch.frontend.library.graphs import viewed
 from autobatch.frontend.library.ndarray import is_dynamic
 from autobatch.frontend.library.tables import concatenate
@@ -31,7 +38,6 @@ from autobatch.frontend.lowering.attributes import (
     classes_of,
     fields_of,
     forms_of,
-    is_class,
     is_none,
     is_stack,
     written,
@@ -59,10 +65,10 @@ from autobatch.frontend.memory.list_heap import copied, there
 from autobatch.frontend.memory.rebinding import without_memory
 from autobatch.frontend.tracing.tracing import Untraceable, trace
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import type_name
+from autobatch.frontend.types.layouts import layout_of, type_name
 from autobatch.frontend.types.statics import container_kind, inputs
 from autobatch.frontend.types.tags import tag_equal
-from autobatch.frontend.types.unify import as_table, constant, is_static_set
+from autobatch.frontend.types.unify import as_table, constant, sort_of
 from autobatch.ir.core import BOOL, INT, Apply, Array, List, Literal, Operand, Ref, Tag, Value
 from autobatch.ir.interpret import words
 from autobatch.ir.ops import own
@@ -370,9 +376,8 @@ def equal(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     for x, y in ((a, b), (b, a)):
         if isinstance(x, v.Leaf) and isinstance(x.type, Tag):
             return _telling(s, operator.eq, x, y, v.Leaf(tag_equal(s, x.operand, present(s, y))))
-    for x, y in ((a, b), (b, a)):
-        if isinstance(x, v.Leaf) and isinstance(x.type, Ref) and (_is_container(y) or _holds_container(s, y)):
-            return _equal_parts(s, x, y, sorted(classes_of(s, x)))
+    if (found := equal_containers(s, a, b)) is not None:
+        return found
     a, b = copied(s, a), copied(s, b)
     left, right = expand(s, a, ordered=False), expand(s, b, ordered=False)
     if tables.is_deque(left) and tables.is_deque(right):
@@ -390,7 +395,7 @@ def equal(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
         return _equal_objects(s, a, b)
     if (_is_list(a) or is_tuple(left)) and (_is_list(b) or is_tuple(right)):
         return _equal_lists(s, a, b) if is_tuple(left) == is_tuple(right) else v.Static(False)
-    if type(a) is type(b) and type(left) is type(right):
+    if sort_of(layout_of(a)) == sort_of(layout_of(b)):
         s.refuse("these values cannot be compared with `==`", "compare their parts")
     return v.Static(False)
 
@@ -418,35 +423,6 @@ def _telling(
             if isinstance(result.operand, Value):
                 s.context.meanings[result.operand] = ("is_class", *tests)
     return result
-
-
-def _is_container(value: v.Abstract) -> bool:
-    """Is it a tuple, a NamedTuple, a dict or a set that is no value of the examples?"""
-    if isinstance(value, v.Static):
-        return container_kind(value.value) is not None or is_static_set(value)
-    return isinstance(value, v.Record) and value.kind != "object"
-
-
-def _holds_container(s: LoweringState, value: v.Abstract) -> bool:
-    """Is it a container of the examples, whatever class it has?"""
-    if not isinstance(value, v.Leaf) or not isinstance(value.type, Ref):
-        return False
-    kinds = class_list(s, value.type)
-    return all(kinds[k].kind not in ("object", "value") for k in classes_of(s, value))
-
-
-def _equal_parts(s: LoweringState, a: v.Leaf, b: v.Abstract, classes: Sequence[int]) -> v.Abstract:
-    """Is a container of the examples, of one of these classes, equal to another one?"""
-    if not classes:
-        return _is_none(s, b)
-    first, *others = classes
-    there, narrowed = is_class(s, a.operand, frozenset([first])), replace(a, classes=frozenset([first]))
-
-    def parts_equal(t: LoweringState) -> v.Abstract:
-        parts = fields_of(t, narrowed)
-        return v.Static(False) if parts is None else equal(t, parts, b)
-
-    return conditional(s, there, parts_equal, lambda t: _equal_parts(t, a, b, others))
 
 
 def _equal_to(b: v.Abstract, s: LoweringState, a: v.Abstract) -> v.Abstract:

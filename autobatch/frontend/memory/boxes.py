@@ -20,6 +20,7 @@ from dataclasses import replace
 from autobatch.errors import TypeConflictError, UnsupportedError
 from autobatch.frontend.lowering.joins import conditional, convert
 from autobatch.frontend.lowering.results import prepared
+from autobatch.frontend.lowering.selection import apply_choice
 from autobatch.frontend.lowering.state import LoweringMemory, LoweringState, expand
 from autobatch.frontend.memory.heap import NeedsMemory, refused_without_memory
 from autobatch.frontend.types import values as v
@@ -57,6 +58,10 @@ def boxed(s: LoweringState, value: v.Abstract) -> Operand:
         case v.Optional(value=inner, missing=missing, unset=""):
             none = v.Static(None)
             made = conditional(s, missing, lambda t: v.Leaf(boxed(t, none)), lambda t: v.Leaf(boxed(t, inner)))
+            assert isinstance(made, v.Leaf)
+            return made.operand
+        case v.Choice():
+            made = apply_choice(s, value, lambda t, x: v.Leaf(boxed(t, x)))
             assert isinstance(made, v.Leaf)
             return made.operand
         case _:

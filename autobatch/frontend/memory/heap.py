@@ -11,7 +11,7 @@ its row, so two names of one object are two equal numbers.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from autobatch.frontend.types.layouts import Layout, RecordLayout
     from autobatch.frontend.types.values import Abstract
 
-DICTS = (dict, Counter, defaultdict, set)
+DICTS = (dict, Counter, defaultdict, OrderedDict, set)
 """The classes of dicts that may have memory; a set has it as a dict whose values say nothing."""
 
 
@@ -73,15 +73,15 @@ class Heap:
     common, None while the first one is looked at; of lists, what their elements have, of dicts their pairs. `joined`:
     the memory that this one is a part of, as objects of both were found in one place. `members`: the classes whose
     objects have it; of several, each row says its own (`CLASS` of `ir/template.py`), and there is a column for each
-    field of any of them. `forms`: the fields of each class; `own`: the columns of fields that have one of their own, as
-    objects of other classes hold something else under that name; `tags`: what those of a class hold at one place, where
-    that is always one of some constants. `factory`: what gives a `defaultdict` its values.
-    `tagged`: are its records of different classes by a constant in them, as `("add", a, b)` is by its string?
-    `untagged`: they cannot be, as it is set. `no_record`: why its dicts, of constant keys at first, or lists, of fixed
-    length, are no records. `copies`: of what lists of the examples are some of its lists copies, by where these lie?
-    Then it must not matter which list is which, as it does where they are `told_apart`: one is changed, or compared by
-    `is`. `adopts`: may objects of the examples stand where these do, so that each of them has a row as well, from where
-    it is read? `may_adopt`: is that possible? `given`: are all those of each example in it from the start
+    field of any of them. `forms`: the fields of each class; `own`: the columns of fields that are not those of the same
+    name, as objects of other classes hold something else under that name; `tags`: what those of a class hold at one
+    place, where that is always one of some constants. `factory`: what gives a `defaultdict` its values. `tagged`: are
+    its records of different classes by a constant in them, as `("add", a, b)` is by its string? `untagged`: they cannot
+    be, as it is set. `no_record`: why its dicts, of constant keys at first, or lists, of fixed length, are no records.
+    `copies`: of what lists of the examples are some of its lists copies, by where these lie? Then it must not matter
+    which list is which, as it does where they are `told_apart`: one is changed, or compared by `is`. `adopts`: the
+    stores of the examples whose objects may stand where these do, so that each of them has a row as well, from where it
+    is read. `may_adopt`: those of which that is possible. `given`: are all objects of each example in it from the start
     (`given_objects.py`)?"""
 
     name: str
@@ -98,8 +98,8 @@ class Heap:
     no_record: str = ""
     copies: frozenset[str] = frozenset()
     told_apart: bool = False
-    may_adopt: bool = False
-    adopts: bool = False
+    may_adopt: frozenset[str] = frozenset()
+    adopts: frozenset[str] = frozenset()
     given: bool = False
 
     @property
@@ -189,7 +189,7 @@ class Heap:
         self.factory = other.factory if self.factory is None else self.factory
         self.copies, self.told_apart = self.copies | other.copies, self.told_apart or other.told_apart
         self.given = self.given or other.given
-        self.may_adopt, self.adopts = self.may_adopt and other.may_adopt, self.adopts or other.adopts
+        self.may_adopt, self.adopts = self.may_adopt & other.may_adopt, self.adopts | other.adopts
         if not self.in_segments:
             self.members += [c for c in other.members if c not in self.members]
             self.name = self.name if self.is_record else "|".join(c.__name__ for c in self.members)

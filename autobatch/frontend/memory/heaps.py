@@ -41,6 +41,7 @@ from autobatch.frontend.lowering.state import (
     expand,
 )
 from autobatch.frontend.memory.heap import (
+    DICTS,
     Heap,
     NeedsMemory,
     add_heap,
@@ -353,13 +354,24 @@ def give_memory(context: Context, error: NeedsMemory) -> None:
         if heap.layout is not None and holds_any(heap.layout, new):
             heap.forget()
     for cls in new:
-        add_heap(memory.heaps, cls, cls).may_adopt = not memory.rows
+        add_heap(memory.heaps, cls, cls).may_adopt = _like(context, cls)
     for site, cls in sites.items():
         memory.sites[site] = add_heap(memory.heaps, site, cls)
+        memory.sites[site].may_adopt = _like(context, cls)
         for heap in memory.heaps.values():
             heap.copies -= {site[1]} if isinstance(site, tuple) and site[0] == "given" else set()
     memory.refused = memory.refused or error
     _forget_layouts(memory)
+
+
+def _like(context: Context, cls: type) -> frozenset[str]:
+    """The stores of the examples whose objects can be rows of the memory of a class: there they are objects of classes
+    too, or all tuples or dicts of constant keys as these are."""
+    if context.memory.rows or (base := record_base(cls) or object) is list:
+        return frozenset()
+    kinds = ("object", "namedtuple") if base is object else (base.__name__,)
+    found = (s.name for s in context.schema.stores if all(c.kind in kinds for c in s.classes))
+    return frozenset() if cls in (*DICTS, list, tuple, str) else frozenset(found)
 
 
 def _forget_layouts(memory: LoweringMemory) -> None:
@@ -368,13 +380,17 @@ def _forget_layouts(memory: LoweringMemory) -> None:
         known.clear()
 
 
-_NO_ORIGIN = v.Static(-1)
+NO_ORIGIN = v.Static(-1)
 _NONE = layout_of(v.Static(None))
 
 
 def note_adopting(memory: LoweringMemory) -> None:
     """Note which memories adopt objects of the examples; where these are more, whatever held such holds rows now."""
-    adopting = sum(h.adopts for h in memory.heaps.values())
+    for store in frozenset().union(*(h.adopts for h in memory.heaps.values())):
+        first, *others = dict.fromkeys(h.whole for h in memory.heaps.values() if store in h.adopts)
+        for heap in others:
+            first.join(heap)
+    adopting = sum(len(h.adopts) for h in memory.heaps.values())
     if adopting > memory.adopting:
         memory.adopting = adopting
         _forget_layouts(memory)
@@ -388,13 +404,18 @@ def heap_of(s: LoweringState, cls: type | None) -> Heap | None:
     return found.whole if found is not None else None
 
 
+def adopting_heap(s: LoweringState, type: Ref) -> Heap | None:
+    """The memory in which objects of a store have rows from where they are read, where they have."""
+    return next((h.whole for h in s.context.memory.heaps.values() if type.store in h.adopts), None)
+
+
 def given_heap(s: LoweringState, type: Ref) -> Heap | None:
     """The memory that has all objects of a store from the start, where they have some."""
     found = s.context.memory.heaps.get(("given", type.store))
     return found.whole if found is not None else None
 
 
-def allocate(s: LoweringState, heap: Heap, record: v.Record, origin: v.Abstract = _NO_ORIGIN) -> v.MemoryRow:
+def allocate(s: LoweringState, heap: Heap, record: v.Record, origin: v.Abstract = NO_ORIGIN) -> v.MemoryRow:
     """A new object. `origin`: the number of the object of the examples that it stands for."""
     s.context.identities.stored(record)
     s.context.sites.hold(record)
@@ -414,12 +435,17 @@ def allocate(s: LoweringState, heap: Heap, record: v.Record, origin: v.Abstract 
     layout = heap.layout
     assert layout is not None
     record = replace(record, keys=tuple(heap.column(cls, k) for k in record.keys))
-    items = tuple(_or_unset(record.get(k), k) for k in layout.keys)
-    items = tuple(in_memory(s, x, k) for x, k in zip(items, layout.items, strict=True))
     count, *columns = memory_of(s, heap, write=True)
     check_room(s, heap, count)
-    new = [x for item, k in zip(items, layout.items, strict=True) for x in convert(s, item, k)]
-    after = [_written_to(s, c, x, operand_of(s, count)) for c, x in zip(columns, new, strict=True)]
+    at, after = 0, list(columns)
+    for key, held in zip(layout.keys, layout.items, strict=True):
+        value, width = record.get(key), len(leaf_types(held))
+        if value is not None:  # else it is a field of other classes
+            new = convert(s, in_memory(s, value, held), held)
+            after[at : at + width] = [
+                _written_to(s, c, x, operand_of(s, count)) for c, x in zip(columns[at : at + width], new, strict=True)
+            ]
+        at += width
     bind_memory(s, heap, [traced(s, operator.add, count, v.Static(1)), *after])
     return v.MemoryRow(operand_of(s, count), heap, classes=frozenset({member}))
 
@@ -439,10 +465,6 @@ def _note_form(s: LoweringState, heap: Heap, cls: type, keys: Iterable[str]) -> 
         s.context.again = True
 
 
-def _or_unset(value: v.Abstract | None, name: str) -> v.Abstract:
-    return v.Unset(name) if value is None else value
-
-
 def as_field(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """A value as it can be in a column: a container of constants is taken apart."""
     value = expand(s, stored(s, value))
@@ -458,7 +480,7 @@ def grow(s: LoweringState, heap: Heap, keys: tuple[Any, ...], items: list[Layout
     wanted: dict[str | OwnField, Layout] = {}
     for key, x in zip(keys, items, strict=True):
         layout = _as_column(s, x)
-        wanted[key if cls is None else _column_for(heap, key, cls, known.get(key), layout)] = layout
+        wanted[key if cls is None else _column_for(heap, key, cls, known, layout)] = layout
     joined = dict(known)
     for key, layout in wanted.items():
         try:
@@ -490,14 +512,18 @@ def grow(s: LoweringState, heap: Heap, keys: tuple[Any, ...], items: list[Layout
         _blank(s, heap)
 
 
-def _column_for(heap: Heap, name: str, cls: type, known: Layout | None, layout: Layout) -> str | OwnField:
-    """The column of a field of a class. It is one of its own where objects of other classes hold something of another
-    sort under that name, `known`."""
+def _column_for(
+    heap: Heap, name: str, cls: type, columns: Mapping[str | OwnField, Layout], layout: Layout
+) -> str | OwnField:
+    """The column of a field of a class, among those that are known. It is another one where objects of other classes
+    hold something of another sort under that name."""
+    known = columns.get(name)
     others = (c for c, names in heap.forms.items() if c is not cls and name in names and (c, name) not in heap.own)
     if (cls, name) not in heap.own and known is not None and any(others):
         none_apart = heap.tagged and (known == _NONE) != (layout == _NONE)
         if none_apart or differ(known, layout):
-            heap.own[cls, name] = OwnField(name, heap.members.index(cls))
+            own = (x for x in columns if isinstance(x, OwnField) and x.name == name and not differ(columns[x], layout))
+            heap.own[cls, name] = next(own, OwnField(name, heap.members.index(cls)))
     return heap.column(cls, name)
 
 

@@ -234,8 +234,9 @@ MANY_TAGS = 32
 """Classes of records from which on constants in them tell none apart: they are data."""
 
 
-def allocate(s: LoweringState, heap: Heap, value: v.Abstract) -> v.MemoryRow:
-    """A new dict or list in memory, of one that is a value."""
+def allocate(s: LoweringState, heap: Heap, value: v.Abstract, origin: v.Abstract = heaps.NO_ORIGIN) -> v.MemoryRow:
+    """A new dict or list in memory, of one that is a value. `origin`: the number of that of the examples that it stands
+    for."""
     cls: type
     tag: Tag | None = None
     match value:
@@ -261,7 +262,7 @@ def allocate(s: LoweringState, heap: Heap, value: v.Abstract) -> v.MemoryRow:
             heap.tag(True)
             raise MemoryChanged
     _note_tag(s, heap, cls, tag)
-    return heaps.allocate(s, heap, v.Record("object", value.keys, value.items, cls))
+    return heaps.allocate(s, heap, v.Record("object", value.keys, value.items, cls), origin)
 
 
 def _note_tag(s: LoweringState, heap: Heap, cls: type, tag: Tag | None) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import operator
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -51,7 +51,7 @@ def call_method(
         return None
     name, change = method.__name__, CHANGES.get(method)
     holder = node.func.value
-    if change is None or (kwargs and method not in (list.sort, dict.update)) or not isinstance(holder, ast.Name):
+    if change is None or (kwargs and method not in _WITH_NAMES) or not isinstance(holder, ast.Name):
         message = f"{name}() on this list or dict cannot be compiled"
         refuse_change(s, holder, message, "build a new one: [*old, x], {**old, key: x}", function.receiver)
     if node in read_before_change(s.frame.source.node):
@@ -148,7 +148,7 @@ _OPERATORS = ("__setitem__", "__delitem__", "__iadd__", "__imul__", "__ior__", "
 def changes(function: v.Abstract) -> bool:
     """Is it a method of lists or dicts that changes them?"""
     method = function.value if isinstance(function, v.Static) else None
-    of_container = getattr(method, "__objclass__", None) in (list, dict, set, deque)
+    of_container = getattr(method, "__objclass__", None) in (list, dict, set, deque, OrderedDict)
     named = getattr(method, "__name__", "") in (*MUTATORS, *_OPERATORS)
     return named and (of_container or (inspect.isfunction(method) and method in CHANGES))
 
@@ -282,7 +282,30 @@ def _pop_key(s: LoweringState, receiver: v.Abstract, args: Arguments, named: Nam
 
 
 def _pop_item(s: LoweringState, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
-    return tables.last_popped(s, as_table(_any_table(s, receiver)))
+    table = as_table(_any_table(s, receiver))
+    words = "'dictionary is empty'" if table.cls is OrderedDict else "'popitem(): dictionary is empty'"
+    return tables.item_popped(s, table, args[0] if args else named.get("last", v.Static(True)), words)
+
+
+def _move_to_end(
+    s: LoweringState, receiver: v.Abstract, args: Arguments, named: Named
+) -> tuple[v.Abstract, v.Abstract]:
+    key, last = (args[0] if args else named["key"]), (args[1] if len(args) > 1 else named.get("last", v.Static(True)))
+    return NONE, s.call(v.Static(_moved), [as_table(_any_table(s, receiver)), key, last])
+
+
+def _moved(table: Any, key: Any, last: Any) -> Any:
+    """A dict with a key moved to its end or to its front: lowered like a function of the user."""
+    value = table[key]
+    made = OrderedDict[Any, Any]()
+    if not last:
+        made[key] = value
+    for other, x in table.items():
+        if other != key:
+            made[other] = x
+    if last:
+        made[key] = value
+    return made
 
 
 def _clear_table(
@@ -294,6 +317,8 @@ def _clear_table(
     return NONE, v.Record("table", table.keys, (EMPTY, EMPTY, *table.items[2:]), table.cls)
 
 
+_WITH_NAMES = (list.sort, dict.update, OrderedDict.popitem, OrderedDict.move_to_end)
+"""Those that may be given arguments by name."""
 CHANGES: dict[Any, Change] = {
     list.append: _append,
     list.extend: _extend,
@@ -307,6 +332,8 @@ CHANGES: dict[Any, Change] = {
     dict.setdefault: _set_default,
     dict.pop: _pop_key,
     dict.popitem: _pop_item,
+    OrderedDict.popitem: _pop_item,
+    OrderedDict.move_to_end: _move_to_end,
     dict.clear: _clear_table,
     **sets.CHANGES,
 }

@@ -433,6 +433,7 @@ def mutated_by(node: ast.AST) -> list[str]:
 
 MUTATORS = frozenset(
     {"append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "update", "setdefault", "popitem"}
+    | {"move_to_end"}
     | {"add", "discard", "intersection_update", "difference_update", "symmetric_difference_update", "subtract"}
     | {"appendleft", "extendleft", "popleft", "rotate"}
 )

@@ -206,8 +206,8 @@ def _unify_sorts(a: Layout, b: Layout) -> Layout:
                 "a list of the examples and one that is changed here, or compared by `is`: copy the first one"
             )
         case (RowLayout(heap=heap), LeafLayout(type=Ref(of))) | (LeafLayout(type=Ref(of)), RowLayout(heap=heap)):
-            if heap.whole.may_adopt and not heap.whole.adopts:
-                heap.whole.adopts = True
+            if of in heap.whole.may_adopt - heap.whole.adopts:
+                heap.whole.adopts |= {of}
                 raise MemoryChanged
             words = "an object of the examples and one that is made here: make a new one of its fields"
             raise LayoutConflict(words, store=of)
@@ -334,6 +334,8 @@ def _is_one(a: Layout, b: Layout) -> bool:
             return (a.source, a.names, a.default_names) == (b.source, b.names, b.default_names)
         case MethodLayout(), MethodLayout():
             return a.name == b.name and _is_one(a.function, b.function)
+        case (RowLayout(heap=heap), LeafLayout(type=Ref(of))) | (LeafLayout(type=Ref(of)), RowLayout(heap=heap)):
+            return of in heap.whole.may_adopt
         case _:
             return sort_of(a) == sort_of(b) is not None
 
@@ -592,12 +594,17 @@ MANY = 50
 
 def settled(memory: LoweringMemory, function: Hashable, before: Layout, now: Layout) -> Layout:
     """The layout of what a recursive function returns. Where it nests deeper from round to round it would never be
-    the same twice: the containers that hold themselves are made objects."""
+    the same twice: the containers that hold themselves are made objects. LayoutConflict in machine code, which has no
+    such: they have memory there."""
     deeper = _depths(now) - _depths(before)
     if not deeper:
         return now
     memory.grown[function] = memory.grown.get(function, 0) + 1
-    return _boxed_layout(unaliased(now), set(deeper)) if memory.grown[function] > GROWTH else now
+    if memory.grown[function] <= GROWTH:
+        return now
+    if not memory.rows:
+        raise LayoutConflict("its results hold results of its own, one deeper each time", list(deeper))
+    return _boxed_layout(unaliased(now), set(deeper))
 
 
 def linked(layouts: Iterable[Layout], error: UnsupportedError) -> NeedsMemory:
@@ -661,5 +668,7 @@ def _boxed_layout(layout: Layout, classes: set[Any]) -> Layout:
             return OptionalLayout(boxed, unset) if unset else optional(boxed)
         case ListingLayout(elem=elem):
             return replace(layout, elem=_boxed_layout(unaliased(elem), classes))
+        case ChoiceLayout(alternatives=alternatives):
+            return reduce(_unify, (_boxed_layout(x, classes) for x in alternatives))
         case _:
             return layout
