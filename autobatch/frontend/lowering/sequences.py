@@ -31,7 +31,7 @@ from autobatch.frontend.lowering.attributes import (
 )
 from autobatch.frontend.lowering.joins import as_listing
 from autobatch.frontend.lowering.numbers import binary, operand_of, own_number, present, traced
-from autobatch.frontend.lowering.selection import select
+from autobatch.frontend.lowering.selection import apply_choice, failure_of, select
 from autobatch.frontend.lowering.state import Fact, LoweringState, expand, hand_out, note, wrap
 from autobatch.frontend.lowering.unions import is_list, is_word, taken_as
 from autobatch.frontend.memory import heaps, list_heap
@@ -165,9 +165,23 @@ def sequence(s: LoweringState, value: v.Abstract) -> v.Record | v.Lazy:
         case v.Static(value=held) if isinstance(held, (str, range, set, frozenset, bytes)) or _is_iterable(held):
             items = tuple(wrap(s.context, x) for x in held)
             return v.Record("tuple", tuple(range(len(items))), items)
+        case v.Choice():
+            count = apply_choice(s, value, lambda t, x: length(t, sequence(t, x)), failure_of(iter))
+            return v.Lazy(
+                count, lambda t, i: apply_choice(t, value, lambda u, x: _item_there(u, x, i), failure_of(iter))
+            )
     s.refuse(
         "this value cannot be iterated over", "loops run over lists, tuples, ranges, arrays, enumerate, zip, reversed"
     )
+
+
+def _item_there(s: LoweringState, value: v.Abstract, index: v.Abstract) -> v.Abstract:
+    """An item of what may be one of several containers, which is not reached of one that is empty."""
+    found = sequence(s, value)
+    if isinstance(found, v.Record) and not found.items:
+        s.dead = True
+        return v.Static(None)
+    return item(s, found, index)
 
 
 def members(s: LoweringState, value: v.Abstract) -> v.Record | v.Lazy:
