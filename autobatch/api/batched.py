@@ -42,7 +42,7 @@ from autobatch.call.specialisations import Request, Specialisations, Way
 from autobatch.call.specialise import SpecialisedProgram
 from autobatch.call.tracing.calls import Traced, TraceRequest, is_traced
 from autobatch.call.warm import MISS, RUN, Warm
-from autobatch.common.cache import CacheInfo, Key
+from autobatch.common.cache import Bounded, CacheInfo, Key
 from autobatch.common.stages import Timings
 from autobatch.compiler.choice import is_use
 from autobatch.data.infer import disagreements, schema_of_annotation
@@ -107,6 +107,7 @@ class Batched(Generic[P, R]):
         self.room = self._cache.room
         self._traces = Traced(self._name)
         self._unseen: set[Any] = set()  # calls whose changes in place a trace would not see
+        self._own: Bounded[Any, Exception] = Bounded(64)  # those whose examples are given shared objects, and why
 
     # -- calls
 
@@ -414,6 +415,8 @@ class Batched(Generic[P, R]):
         refused: Exception | None = None
         if chosen.trace and bound.key in self._unseen:
             chosen = replace(chosen, trace=False)
+        if (reason := self._own.get(bound.key)) is not None and not derives:
+            return self._of_own(bound, chosen, runs, moving, derives, reason)
         if not (chosen.trace and self._traces.knows(bound)):
             given = self.given_objects(bound)
             chosen = self.room.with_capacity(longest(given), chosen) if given is not bound else chosen
@@ -461,10 +464,12 @@ class Batched(Generic[P, R]):
         if own is None:
             raise refused
         try:
-            return self._compiled(own, replace(chosen, trace=False), runs, moving, derives)
+            found = self._compiled(own, replace(chosen, trace=False), runs, moving, derives)
         except (SourceError, BatchError) as error:
             differ = isinstance(error, DictsDiffer) and self._known.may_read_keys(own.slots)
             raise error if differ else refused from None
+        self._own.put(bound.key, refused.with_traceback(None))
+        return found
 
     def _called_back(self, bound: BoundArguments, chosen: Options, moving: bool, refused: Exception) -> Prepared | None:
         """A call that JAX traces, as machine code that XLA calls, where there is any: XLA has no form for it, or would

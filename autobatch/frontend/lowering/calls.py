@@ -169,6 +169,8 @@ def activate(
     caught = {n: x if isinstance(x, v.LocalFunction) else _prepare(s, x) for n, x in captured.items()}
     given = _join_kinds(s, source, _widen_lists(s, source, _widen(s, source, given)))
     caught = _join_kinds(s, source, caught)
+    if source in s.context.memory.related:
+        _note_related(s, source, [*given.values(), *caught.values()])
     shared = s.context.shared_values
     passed = {n: None if (source, n) in s.context.memory.widened else shared for n in given}
     layouts = {n: layout_of(x, passed[n]) for n, x in given.items()}
@@ -205,6 +207,16 @@ def activate(
     if source.node in s.context.memory.caches.known:
         s.context.identities.stored(made)  # the next call may return the same object
     return made
+
+
+def _note_related(s: LoweringState, source: FunctionSource, given: Sequence[v.Abstract]) -> None:
+    """Note which arguments of a function may be one object. Where these are more than before, all is lowered again."""
+    memory = s.context.memory
+    memory.ask_for_related(x for x, _ in s.context.active)
+    known = memory.related[source]
+    if not (found := s.context.identities.related(given)) <= known:
+        memory.related[source] = known | found
+        raise Restart
 
 
 def _prepare(s: LoweringState, value: v.Abstract) -> v.Abstract:
@@ -340,6 +352,8 @@ def specialise(
     arguments = {n: enter(n, k) for n, k in layouts.items()}
     frame.enclosing = {n: enter(n, k) for n, k in captured.items()}
     frame.borrowed = [*(x for n, x in arguments.items() if not is_cell(n)), *frame.enclosing.values()]
+    given = [*arguments.values(), *frame.enclosing.values()]
+    context.identities.relate_given(given, context.memory.related.get(source, ()))
     for name, value in arguments.items():
         state.bind(name, value, source.span)
     context.active.append((source, arguments))

@@ -543,6 +543,7 @@ def _same_container(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstrac
         error = UnsupportedError("whether two tuples are one object does not show here", s.span, cure)
         raise NeedsMemory((), error, forms=[("tuple", None, x.keys) for x in (a, b) if isinstance(x, v.Record)])
     if (ours.roots | ours.holders).isdisjoint(theirs.roots | theirs.holders):
+        s.context.memory.ask_for_related(x for x, _ in s.context.active)
         return v.Static(False)
     words = "whether these two are one object is known only when the program runs"
     raise without_memory(s, [a, b], words, cure)

@@ -195,7 +195,8 @@ class LoweringMemory:
     `unseen`: would a trace not see one of these changes? `own_lists`: are arguments that are lists of the examples
     copied, as they are changed? `unread`: how often was a memory read before it was known what is in it?
     `read` and `written`: functions and loops, by their text, and what they need. `nulls`: the stores of the objects in
-    whose place the function puts None. See `graphs.py` for `plain`, `printing.py`."""
+    whose place the function puts None. `related`: the functions in which it matters whether two of their arguments may
+    be one object, or hold one, and which these are, by their places. See `graphs.py` for `plain`, `printing.py`."""
 
     assumed: dict[Any, Layout] = field(default_factory=dict)
     returned: dict[Any, ReturnedIdentity] = field(default_factory=dict)
@@ -238,6 +239,14 @@ class LoweringMemory:
     printing: Any = None
     caches: Caches = field(default_factory=Caches)
     nulls: set[str] = field(default_factory=set)
+    related: dict[Any, frozenset[tuple[int, int]]] = field(default_factory=dict)
+
+    def ask_for_related(self, sources: Iterable[Any]) -> None:
+        """Let it be known of these functions which of their arguments may be one object."""
+        new = [x for x in sources if x not in self.related]
+        self.related.update(dict.fromkeys(new, frozenset()))
+        if new:
+            raise Restart
 
     def sets_attribute(self, name: str) -> bool:
         """Does a function that was met set an attribute of this name?"""

@@ -305,6 +305,24 @@ class Identities:
         if _form(x) == _form(y) == "list" and self.of(x).lists & self.of(y).lists:
             yield WITH
 
+    def related(self, given: Sequence[v.Abstract]) -> frozenset[tuple[int, int]]:
+        """Which of some values may be one container, or hold one, by their places; one value with itself, if parts of
+        it may."""
+        parts = [(k, x) for k, value in enumerate(given) for x in _passed(value)]
+        return frozenset(
+            (j, k) for n, (j, x) in enumerate(parts) for k, y in parts[:n] if any(True for _ in self._kinships(x, y))
+        )
+
+    def relate_given(self, given: Sequence[v.Abstract], related: Iterable[tuple[int, int]]) -> None:
+        """Note what a function is given, of which these may be one container, or hold one."""
+        for j, k in related:
+            for x in _passed(given[j]):
+                for y in _passed(given[k]):
+                    if x is not y:
+                        self._relate(x, y)
+                        self._note_kin(x, IN, y)
+                        self._note_kin(y, IN, x)
+
     def from_call(self, result: v.Abstract, returned: ReturnedIdentity, given: Iterable[v.Abstract]) -> None:
         """Note what the result of a call may be, and its parts."""
         parts, others = list(_passed(result)), [x for value in given for x in _passed(value)]

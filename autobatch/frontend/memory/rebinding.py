@@ -114,7 +114,10 @@ def refuse_change(
 def without_memory(s: LoweringState, values: Sequence[v.Abstract], words: str, cure: str) -> UnsupportedError:
     """What to raise where something would do if the objects, lists, dicts and tuples that values are had memory."""
     records = [x for x in values if isinstance(x, v.Record) and x.kind == "object" and x.cls in s.context.built]
-    sites = s.context.sites.of(values, s.context.memory.sites, dicts=True)
+    known = s.context.memory.sites
+    sites = s.context.sites.of(values, known, dicts=True)
+    if not records and not sites:  # they are arguments of a function
+        sites = s.context.sites.needed(known, lent=True, dicts=True)
     error = UnsupportedError(words, s.span, cure)
     return NeedsMemory([x.cls for x in records if x.cls is not None], error, sites) if records or sites else error
 
