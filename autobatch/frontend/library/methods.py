@@ -12,7 +12,7 @@ from typing import Any
 from autobatch.frontend.library import sets, tables
 from autobatch.frontend.library.builtin_functions import BUILTINS, PARTIAL
 from autobatch.frontend.lowering import forms
-from autobatch.frontend.lowering.attributes import forms_of
+from autobatch.frontend.lowering.attributes import fields_of, forms_of
 from autobatch.frontend.lowering.branches import truth
 from autobatch.frontend.lowering.comprehensions import collect
 from autobatch.frontend.lowering.joins import conditional
@@ -24,6 +24,7 @@ from autobatch.frontend.lowering.state import LoweringState, expand
 from autobatch.frontend.memory import dict_heap, list_heap
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.unify import constant
+from autobatch.ir.core import Ref
 
 Arguments = Sequence[v.Abstract]
 Named = dict[str, v.Abstract]
@@ -83,7 +84,10 @@ def _column(s: LoweringState, column: v.Abstract) -> v.Abstract:
 
 
 def _table(s: LoweringState, receiver: v.Abstract, ordered: bool = True) -> v.Record:
-    table = expand(s, receiver, ordered)
+    is_given = isinstance(receiver, v.Leaf) and isinstance(receiver.type, Ref)
+    table = (
+        fields_of(s, receiver) if is_given else expand(s, receiver, ordered)
+    )  # dicts of several forms: `DictsDiffer`
     if not isinstance(table, v.Record) or table.kind != "dict":
         s.refuse("a dict is needed here", "give a dict with constant keys")
     return table

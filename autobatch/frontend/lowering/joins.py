@@ -371,6 +371,7 @@ def convert(s: LoweringState, value: v.Abstract, layout: Layout) -> list[Operand
             value = present(s, value) if isinstance(value, v.Optional) else value
             return [value.operand if isinstance(value, v.MemoryRow) else s.scalar(-1)]
         case RecordLayout(items=items, keys=keys):
+            value = expand(s, value)
             if layout.kind == "table":
                 value = as_table(value)
             assert isinstance(value, v.Record)

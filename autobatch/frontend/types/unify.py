@@ -38,7 +38,7 @@ from autobatch.frontend.types.layouts import (
     leaf_type,
     static_type,
 )
-from autobatch.frontend.types.statics import same_static
+from autobatch.frontend.types.statics import children, container_kind, inputs, keys_of, same_static
 from autobatch.ir.core import MADE, Array, BuiltObject, List, Ref, Tag, Type
 from autobatch.source import Span
 
@@ -178,6 +178,8 @@ def _unify(a: Layout, b: Layout) -> Layout:
 
 def _unify_sorts(a: Layout, b: Layout) -> Layout:
     """What values of one sort have in common."""
+    if _is_container_layout(a) and _is_container_layout(b):
+        a, b = _taken_apart(a), _taken_apart(b)
     match a, b:
         case (UnsetLayout(name=name), other) | (other, UnsetLayout(name=name)):
             if name.startswith("<") or (isinstance(other, OptionalLayout) and other.unset):
@@ -451,7 +453,25 @@ def _unify_tables(a: Layout, b: Layout) -> Layout:
 def _are_other_records(a: RecordLayout, b: RecordLayout) -> bool:
     """Do two dicts have names for keys, each some that the other has not? They are no tables that a branch fills."""
     named = all(k.kind == "dict" and all(isinstance(n, str) for n in k.keys) for k in (a, b))
+    if all(isinstance(x, HeldLayout | SharedLayout) and not _is_container_layout(x) for x in (*a.items, *b.items)):
+        return False  # no expression has made them, so they cannot have memory
     return named and bool(set(a.keys) - set(b.keys)) and bool(set(b.keys) - set(a.keys))
+
+
+def _is_container_layout(layout: Layout) -> bool:
+    """Is it a list, tuple or dict, that is constant or a value?"""
+    if isinstance(layout, HeldLayout):
+        return container_kind(layout.value.value) is not None and not inputs(layout.value.value)
+    return isinstance(layout, RecordLayout | ListingLayout)
+
+
+def _taken_apart(layout: Layout) -> Layout:
+    """A constant list, tuple or dict as one of constants."""
+    if not isinstance(layout, HeldLayout) or (kind := container_kind(layout.value.value)) is None:
+        return layout
+    held = layout.value.value
+    items = tuple(layout_of(v.Static(x)) for _, x in children(held))
+    return RecordLayout(kind, keys_of(held), items, type(held) if kind == "namedtuple" else None)
 
 
 def _unify_records(a: RecordLayout, b: RecordLayout) -> Layout:
