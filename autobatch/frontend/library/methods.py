@@ -84,10 +84,9 @@ def _column(s: LoweringState, column: v.Abstract) -> v.Abstract:
 
 
 def _table(s: LoweringState, receiver: v.Abstract, ordered: bool = True) -> v.Record:
-    is_given = isinstance(receiver, v.Leaf) and isinstance(receiver.type, Ref)
-    table = (
-        fields_of(s, receiver) if is_given else expand(s, receiver, ordered)
-    )  # dicts of several forms: `DictsDiffer`
+    table: v.Abstract | None = expand(s, receiver, ordered)
+    if isinstance(receiver, v.Leaf) and isinstance(receiver.type, Ref):
+        table = fields_of(s, receiver)  # DictsDiffer where they are of several forms
     if not isinstance(table, v.Record) or table.kind != "dict":
         s.refuse("a dict is needed here", "give a dict with constant keys")
     return table

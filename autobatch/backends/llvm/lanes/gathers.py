@@ -40,7 +40,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     word,
     words,
 )
-from autobatch.backends.llvm.lanes.writer import BYTES, COMPLEX, LaneValue, LaneWriter, rounded, stored
+from autobatch.backends.llvm.lanes.writer import BYTES, COMPLEX, ZERO, LaneValue, LaneWriter, rounded, stored
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.core import Apply, Array
 from autobatch.ir.ops import Op
@@ -145,32 +145,18 @@ def _gather(
     """What stands at addresses; in the lanes of a mask, zeros in the others. `align`: of the addresses, where it is
     less than that of numbers."""
     dtype = word(memory.dtype)
-    of, vector, pointers, lanes = stored(dtype), w.vector(stored(dtype)), w.vector("ptr"), w.vector("i1")
-    name = f"@llvm.masked.gather.{_suffix(w, of)}"
-    w.f.declare(f"declare {vector} {name}({pointers}, i32, {lanes}, {vector})")
     where = w.spread(mask or w.constant(True, "bool")).text
-    otherwise = "poison" if mask is None else "zeroinitializer"
-    operands = f"{pointers} {addresses}, i32 {align or BYTES[of]}, {lanes} {where}, {vector} {otherwise}"
-    found = w.f.let(f"call {vector} {name}({operands})")
+    found = w.gathered(stored(dtype), addresses, where, align, "poison" if mask is None else ZERO)
     if dtype == "bool":
-        found = w.f.let(f"trunc {vector} {found} to {lanes}")
+        found = w.f.let(f"trunc {w.vector(stored(dtype))} {found} to {w.vector('i1')}")
     return LaneValue(found, dtype)
 
 
 def _scatter(w: LaneWriter, memory: MemoryTensor, addresses: str, x: LaneValue, where: LaneValue | None) -> None:
-    of, vector, pointers, lanes = stored(x.dtype), w.vector(stored(x.dtype)), w.vector("ptr"), w.vector("i1")
-    text = x.text
+    of, text = stored(x.dtype), x.text
     if x.dtype == "bool":
-        text = w.f.let(f"zext {lanes} {text} to {vector}")
-    name = f"@llvm.masked.scatter.{_suffix(w, of)}"
-    w.f.declare(f"declare void {name}({vector}, {pointers}, i32, {lanes})")
-    mask = w.spread(where or w.constant(True, "bool")).text
-    w.f.do(f"call void {name}({vector} {text}, {pointers} {addresses}, i32 {BYTES[of]}, {lanes} {mask})")
-
-
-def _suffix(w: LaneWriter, of: str) -> str:
-    """How the names of gathers and scatters end."""
-    return f"v{w.width}{of if of.startswith('i') else f'f{8 * BYTES[of]}'}.v{w.width}p0"
+        text = w.f.let(f"zext {w.vector('i1')} {text} to {w.vector(of)}")
+    w.scatter(of, text, addresses, w.spread(where or w.constant(True, "bool")).text)
 
 
 # ---- indexing

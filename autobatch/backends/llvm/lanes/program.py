@@ -331,14 +331,7 @@ class GangLoop:
             found = f.let(f"call {vector} @llvm.masked.load.{suffix}.p0({operands})")
         else:
             assert mask is not None
-            places = self.places(of, base, first, size, element)
-            suffix = f"{self.memory_suffix(of)}.v{width}p0"
-            pointers = f"<{width} x ptr>"
-            f.declare(
-                f"declare {vector} @llvm.masked.gather.{suffix}({pointers}, i32, {self.w.vector('i1')}, {vector})"
-            )
-            operands = f"{pointers} {places}, i32 {align}, {self.w.vector('i1')} {mask.text}, {vector} zeroinitializer"
-            found = f.let(f"call {vector} @llvm.masked.gather.{suffix}({operands})")
+            found = self.w.gathered(of, self.places(of, base, first, size, element), mask.text)
         if dtype == "bool":
             found = f.let(f"trunc {vector} {found} to {self.w.vector('i1')}")
         return LaneValue(found, dtype)
@@ -372,11 +365,7 @@ class GangLoop:
             f.do(f"call void @llvm.masked.store.{suffix}.p0({operands})")
         else:
             assert mask is not None
-            places = self.places(of, base, first, size, element)
-            suffix, lanes, pointers = f"{self.memory_suffix(of)}.v{width}p0", self.w.vector("i1"), f"<{width} x ptr>"
-            f.declare(f"declare void @llvm.masked.scatter.{suffix}({vector}, {pointers}, i32, {lanes})")
-            operands = f"{vector} {text}, {pointers} {places}, i32 {align}, {lanes} {mask.text}"
-            f.do(f"call void @llvm.masked.scatter.{suffix}({operands})")
+            self.w.scatter(of, text, self.places(of, base, first, size, element), mask.text)
 
     # ---- operands and results
 

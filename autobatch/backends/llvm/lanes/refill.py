@@ -33,7 +33,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     zeros,
 )
 from autobatch.backends.llvm.lanes.together import LaneWalk, course_of, reads_alike
-from autobatch.backends.llvm.lanes.writer import BYTES, FLOATS, LaneValue, stored
+from autobatch.backends.llvm.lanes.writer import FLOATS, LaneValue, stored
 from autobatch.ir.core import Apply, Array, Function, If, Instruction, Module, Region, Value, While, regions, walk
 from autobatch.ir.core import Operand as ReadFrom
 from autobatch.ir.masked import Limit, limit_of, refill_of
@@ -264,14 +264,10 @@ class Refilled(GangLoop):
                 self.write(number, self.lanes_of(stored(number.dtype), base, x.size * many, k * many + j), done)
 
     def write(self, x: LaneValue, places: str, done: LaneValue) -> None:
-        f, of = self.f, stored(x.dtype)
-        vector, lanes, pointers = self.w.vector(of), self.w.vector("i1"), f"<{self.w.width} x ptr>"
-        text = x.text
+        of, text = stored(x.dtype), x.text
         if x.dtype == "bool":
-            text = f.let(f"zext {lanes} {text} to {vector}")
-        name = f"@llvm.masked.scatter.{self.memory_suffix(of)}.v{self.w.width}p0"
-        f.declare(f"declare void {name}({vector}, {pointers}, i32, {lanes})")
-        f.do(f"call void {name}({vector} {text}, {pointers} {places}, i32 {BYTES[of]}, {lanes} {done.text})")
+            text = self.f.let(f"zext {self.w.vector('i1')} {text} to {self.w.vector(of)}")
+        self.w.scatter(of, text, places, done.text)
 
     # ---- the next rows
 
@@ -328,15 +324,10 @@ class Refilled(GangLoop):
 
     def gathered(self, dtype: str, base: str, size: int, element: int, mask: LaneValue) -> LaneValue:
         """One number of the row of each lane."""
-        f, of = self.f, stored(dtype)
-        vector, lanes, pointers = self.w.vector(of), self.w.vector("i1"), f"<{self.w.width} x ptr>"
-        places = self.lanes_of(of, base, size, element)
-        name = f"@llvm.masked.gather.{self.memory_suffix(of)}.v{self.w.width}p0"
-        f.declare(f"declare {vector} {name}({pointers}, i32, {lanes}, {vector})")
-        operands = f"{pointers} {places}, i32 {BYTES[of]}, {lanes} {mask.text}, {vector} zeroinitializer"
-        found = f.let(f"call {vector} {name}({operands})")
+        of = stored(dtype)
+        found = self.w.gathered(of, self.lanes_of(of, base, size, element), mask.text)
         if dtype == "bool":
-            found = f.let(f"trunc {vector} {found} to {lanes}")
+            found = self.f.let(f"trunc {self.w.vector(of)} {found} to {self.w.vector('i1')}")
         return LaneValue(found, dtype)
 
     def lanes_of(self, of: str, base: str, size: int, element: int) -> str:

@@ -178,6 +178,11 @@ class LaneValue:
         return 1 if self.dtype == "bool" else 8 * BYTES[self.element]
 
 
+ZERO = "zeroinitializer"
+GATHERED = 4
+"""Bytes of the smallest numbers that processors gather and scatter."""
+
+
 class LaneWriter:
     """Writes into one function, for gangs of `width` lanes. `vectorizes`: with one lane LLVM is to make vectors of
     loops over arrays."""
@@ -227,6 +232,48 @@ class LaneWriter:
         """Numbers that one instruction can take, and whether all lanes share them."""
         shared = all(x.shared for x in xs)
         return ([*xs] if shared else [self.spread(x) for x in xs]), shared
+
+    # ---- memory, each lane its own place
+
+    def gathered(self, of: str, places: str, where: str, align: int | None = None, otherwise: str = ZERO) -> str:
+        """What stands at addresses, in the lanes of a mask."""
+        vector, name = self.vector(of), f"@llvm.masked.gather.{self._suffix(of)}"
+        if BYTES[of] >= GATHERED:
+            self.f.declare(f"declare {vector} {name}({self.vector('ptr')}, i32, {self.vector('i1')}, {vector})")
+            operands = f"i32 {align or BYTES[of]}, {self.vector('i1')} {where}, {vector} {otherwise}"
+            return self.f.let(f"call {vector} {name}({self.vector('ptr')} {places}, {operands})")
+        found = ZERO
+        for k, place in enumerate(self._places_of_lanes(of, places, where)):
+            x = self.f.let(f"load {of}, ptr {place}, align {align or BYTES[of]}")
+            found = self.f.let(f"insertelement {vector} {found}, {of} {x}, i32 {k}")
+        return found
+
+    def scatter(self, of: str, x: str, places: str, where: str) -> None:
+        """Write what lanes have to their addresses, in the lanes of a mask."""
+        vector, name = self.vector(of), f"@llvm.masked.scatter.{self._suffix(of)}"
+        if BYTES[of] >= GATHERED:
+            self.f.declare(f"declare void {name}({vector}, {self.vector('ptr')}, i32, {self.vector('i1')})")
+            operands = f"{self.vector('ptr')} {places}, i32 {BYTES[of]}, {self.vector('i1')} {where}"
+            self.f.do(f"call void {name}({vector} {x}, {operands})")
+            return
+        with self.f.when(self.any(LaneValue(where, "bool"))):  # LLVM's schedulers are quadratic in a block's length
+            for k, place in enumerate(self._places_of_lanes(of, places, where)):
+                held = self.f.let(f"extractelement {vector} {x}, i32 {k}")
+                self.f.do(f"store {of} {held}, ptr {place}, align {BYTES[of]}")
+
+    def _places_of_lanes(self, of: str, places: str, where: str) -> list[str]:
+        """The address of each lane; of one outside of the mask that of a number which nobody reads but such lanes.
+
+        Processors gather and scatter no numbers of less than four bytes: LLVM makes a branch for each lane then, and
+        thousands of branches take it seconds."""
+        nowhere = self.f.cleared_slot(of, "0")
+        pointers, elsewhere = self.vector("ptr"), broadcast(self.f, self.width, "ptr", nowhere)
+        chosen = self.f.let(f"select {self.vector('i1')} {where}, {pointers} {places}, {pointers} {elsewhere}")
+        return [self.f.let(f"extractelement {pointers} {chosen}, i32 {k}") for k in range(self.width)]
+
+    def _suffix(self, of: str) -> str:
+        """How the names of gathers and scatters end."""
+        return f"v{self.width}{of if of.startswith('i') else f'f{8 * BYTES[of]}'}.v{self.width}p0"
 
     # ---- instructions
 
