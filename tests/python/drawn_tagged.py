@@ -114,6 +114,26 @@ class _Language:
         sizes |= {k: ["return size({a}) + size({b})"] for k in self.twos}
         return values, sizes
 
+    def rewriter(self, pick: Callable[[Any], Any]) -> dict[str, list[str]]:
+        """What `rewrite` does with each kind: of some it is the node itself, a part of one, or another node."""
+        one, two = self.ones[0], self.twos[0]
+        found = {"num": ["u = {a} + 1.0", f"return {_escaped(self.node('num', 'u'))}"]}
+        found |= {"var": [f"return {pick(['e', _escaped(self.node('num', '0.5'))])}"]}
+        for k in self.ones:
+            found[k] = ["a1 = rewrite({a})"]
+            if k == one and pick([True, False]):
+                test, inner = self.is_kind("a1", k), self.part("a1", 1)
+                found[k] += [_escaped(f"if {test}:"), f"    return {_escaped(inner)}"]
+            found[k].append(f"return {_escaped(self.node(k, 'a1'))}")
+        for k in self.twos:
+            found[k] = ["a1, b1 = rewrite({a}), rewrite({b})"]
+            if k == two and pick([True, False]):
+                test = f"{self.is_kind('a1', 'num')} and {self.is_kind('b1', 'num')}"
+                folded = self.node("num", f"{self.part('a1', 1)} + {self.part('b1', 1)}")
+                found[k] += [_escaped(f"if {test}:"), f"    return {_escaped(folded)}"]
+            found[k].append(f"return {_escaped(self.node(k, *pick([('a1', 'b1'), ('b1', 'a1')])))}")
+        return found
+
     def tokens(self, draw: Callable[..., Any], pick: Callable[[Any], Any]) -> list[float]:
         """Of trees that the builder makes."""
         found, depth = [draw(NUMBERS)], 1
@@ -141,22 +161,7 @@ def programs(draw: Callable[..., Any]) -> tuple[Program, list[Any]]:
     pick = lambda options: draw(st.sampled_from(list(options)))
     language = _Language(pick, ["tuple", "list", "dict", "class", "enum", "integer"])
     values, sizes = language.readers()
-    one, two = language.ones[0], language.twos[0]
-    rewritten = {"num": ["u = {a} + 1.0", f"return {_escaped(language.node('num', 'u'))}"]}
-    rewritten |= {"var": [f"return {pick(['e', _escaped(language.node('num', '0.5'))])}"]}
-    for k in language.ones:
-        rewritten[k] = ["a1 = rewrite({a})"]
-        if k == one and pick([True, False]):
-            test, inner = language.is_kind("a1", k), language.part("a1", 1)
-            rewritten[k] += [_escaped(f"if {test}:"), f"    return {_escaped(inner)}"]
-        rewritten[k].append(f"return {_escaped(language.node(k, 'a1'))}")
-    for k in language.twos:
-        rewritten[k] = ["a1, b1 = rewrite({a}), rewrite({b})"]
-        if k == two and pick([True, False]):
-            test = f"{language.is_kind('a1', 'num')} and {language.is_kind('b1', 'num')}"
-            folded = language.node("num", f"{language.part('a1', 1)} + {language.part('b1', 1)}")
-            rewritten[k] += [_escaped(f"if {test}:"), f"    return {_escaped(folded)}"]
-        rewritten[k].append(f"return {_escaped(language.node(k, *pick([('a1', 'b1'), ('b1', 'a1')])))}")
+    rewritten = language.rewriter(pick)
     order = draw(st.permutations(language.kinds))
     functions = [
         *_block("def size(e):", language.cases({k: sizes[k] for k in order})),
@@ -180,6 +185,7 @@ def readers(draw: Callable[..., Any]) -> tuple[Program, list[Any]]:
     pick = lambda options: draw(st.sampled_from(list(options)))
     language = _Language(pick, ["tuple", "dict", "class", "enum", "integer"])
     values, sizes = language.readers()
+    rewritten = language.rewriter(pick)
     order = draw(st.permutations(language.kinds))
     inner = _block("def value(e):", language.cases({k: values[k] for k in order}))
     end = pick([
@@ -187,11 +193,17 @@ def readers(draw: Callable[..., Any]) -> tuple[Program, list[Any]]:
         ["return sum([value(e) for e in trees]), max([size(e) for e in trees])"],
         ["return [value(e) for e in trees]"],
         ["total = 0.0", "for e in trees:", "    if size(e) > 1:", "        total += value(e)", "return total"],
+        ["return value(rewrite(trees[-1])), size(rewrite(trees[0]))"],
+        ["return rewrite(trees[-1])"],
+        ["return [rewrite(e) if size(e) > 1 else e for e in trees]"],
+        ["best = trees[0]", "for e in trees:", "    if value(e) > value(best):", "        best = rewrite(e)",
+         "return value(best), best"],
     ])  # fmt: skip
     source = [
         *language.definitions(),
         *_block("def build(tokens):", [*language.builder(), "return stack"]),
         *_block("def size(e):", language.cases({k: sizes[k] for k in order})),
+        *_block("def rewrite(e):", language.cases({k: rewritten[k] for k in order})),
         *_block("def main(trees, x):", [*inner, *end]),
     ]
     program = Program("\n".join(source) + "\n")

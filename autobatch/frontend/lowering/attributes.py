@@ -64,7 +64,7 @@ def attribute(s: LoweringState, value: v.Abstract, name: str) -> v.Abstract:
             found = value.get(name) if kind in ("namedtuple", "object") else None
             return found if found is not None else _of_class(s, value, _RECORDS.get(kind, cls), name)
         case v.Choice():
-            return apply_choice(s, value, lambda t, x: attribute(t, x, name), failure_of(operator.attrgetter(name)))
+            return apply_choice(s, value, lambda t, x: attribute(t, x, name), failure_of(s, operator.attrgetter(name)))
         case v.Listing() | v.Leaf() | v.Record() if is_stack(s, value):
             return of_stack(s, value, name)
         case v.Listing(is_tuple=True) | v.Lazy(is_tuple=True):

@@ -32,7 +32,7 @@ from autobatch.frontend.lowering.state import (
     wrap,
 )
 from autobatch.frontend.memory import heaps
-from autobatch.frontend.memory.heap import add_heap
+from autobatch.frontend.memory.heap import NeedsMemory, add_heap
 from autobatch.frontend.memory.identity import ReturnedIdentity, is_given
 from autobatch.frontend.syntax import cells
 from autobatch.frontend.syntax.scopes import is_cell
@@ -190,6 +190,8 @@ def activate(
     if result is None:
         s.frame.unknown = True
         raise UnknownResult
+    if not known.done:
+        s.guess()  # what it returns may be more in the next round
     operands = [o for n, x in given.items() for o in leaves(x, passed[n])]
     operands += [o for x in caught.values() for o in leaves(x, shared)]
     values = tuple(s.context.value(t) for t in leaf_types(result))
@@ -471,6 +473,9 @@ def _results(state: LoweringState, made: Specialisation, key: Any) -> list[Any]:
     promised = memory.assumed.get(key)
     if made.result is None:
         return []
+    if key in state.context.recursive and (forms := heaps.beside_given(state, made.result)):
+        words = f"{state.frame.source.name} returns objects of the examples, or others that it makes of its own results"
+        raise NeedsMemory((), UnsupportedError(words, state.frame.source.span), forms=forms)
     if promised is not None and promised != made.result:
         made.result = _join_results(state, key, promised, made.result)
     if promised != made.result:

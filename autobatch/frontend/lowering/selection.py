@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import jax.numpy as jnp
@@ -28,7 +29,7 @@ from autobatch.frontend.types.layouts import (
 )
 from autobatch.frontend.types.unify import LayoutConflict, position_among, unify
 from autobatch.ir import jax_compat
-from autobatch.ir.core import STR, Array, List, Literal, Operand, Tag, Value
+from autobatch.ir.core import STR, Array, List, Literal, Operand, Ref, Tag, Value
 
 
 def select(s: LoweringState, index: Operand, alternatives: Sequence[v.Abstract]) -> v.Abstract:
@@ -101,7 +102,7 @@ def of_each(
         return None
     choice, before, after = values[k], values[:k], values[k + 1 :]
     assert isinstance(choice, v.Choice)
-    failure = None if python is None else lambda x: _failure(python, [*before, x, *after])
+    failure = None if python is None else lambda x: _failure(s, python, [*before, x, *after])
     return apply_choice(s, choice, lambda t, x: use(t, *before, x, *after), failure)
 
 
@@ -138,9 +139,9 @@ def apply_choice(s: LoweringState, choice: v.Choice, use: Any, failure: Failure 
 Failure = Callable[[v.Abstract], type[Exception] | None]
 
 
-def failure_of(python: Callable[..., Any]) -> Failure:
+def failure_of(s: LoweringState, python: Callable[..., Any]) -> Failure:
     """What a function of Python of one value raises for some alternatives."""
-    return lambda x: _failure(python, [x])
+    return lambda x: _failure(s, python, [x])
 
 
 def _with_meaning(s: LoweringState, choice: v.Choice, fit: Sequence[int], use: Any, failure: Failure) -> Sequence[int]:
@@ -167,10 +168,18 @@ def _refusal(s: LoweringState, use: Any, value: v.Abstract) -> SourceError | Non
     return None
 
 
-def _failure(python: Callable[..., Any], values: Sequence[v.Abstract]) -> type[Exception] | None:
+def _failure(s: LoweringState, python: Callable[..., Any], values: Sequence[v.Abstract]) -> type[Exception] | None:
     """What Python raises for values of these types, whatever they are: TypeError or AttributeError, or IndexError of a
     number of NumPy; None where it takes some, or where that is not known."""
-    samples = [_sample(x) for x in values]
+    options = [x.alternatives if isinstance(x, v.Choice) else (x,) for x in values]
+    found = {_failure_of_one(s, python, picked) for picked in product(*options)}
+    return found.pop() if len(found) == 1 else None
+
+
+def _failure_of_one(
+    s: LoweringState, python: Callable[..., Any], values: Sequence[v.Abstract]
+) -> type[Exception] | None:
+    samples = [_sample(s, x) for x in values]
     if any(x is _UNKNOWN for x in samples):
         return None
     try:
@@ -189,7 +198,7 @@ def _failure(python: Callable[..., Any], values: Sequence[v.Abstract]) -> type[E
 _UNKNOWN = object()
 
 
-def _sample(value: v.Abstract) -> Any:
+def _sample(s: LoweringState, value: v.Abstract) -> Any:
     """A value of the same type."""
     match value:
         case v.Static(value=None | bool() | int() | float() | complex() | str() as held):
@@ -208,6 +217,9 @@ def _sample(value: v.Abstract) -> Any:
             return {1: 1}
         case v.MemoryRow(heap=heap) if heap.python_class in (list, tuple, dict):
             return heap.python_class([(1, 1)])
+        case v.Leaf(type=Ref(store=store)):
+            kinds = {c.kind for c in s.context.schema.store(store).classes}
+            return (1,) if kinds == {"tuple"} else {1: 1} if kinds == {"dict"} else _UNKNOWN
         case _:
             return _UNKNOWN
 

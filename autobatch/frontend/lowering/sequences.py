@@ -166,9 +166,9 @@ def sequence(s: LoweringState, value: v.Abstract) -> v.Record | v.Lazy:
             items = tuple(wrap(s.context, x) for x in held)
             return v.Record("tuple", tuple(range(len(items))), items)
         case v.Choice():
-            count = apply_choice(s, value, lambda t, x: length(t, sequence(t, x)), failure_of(iter))
+            count = apply_choice(s, value, lambda t, x: length(t, sequence(t, x)), failure_of(s, iter))
             return v.Lazy(
-                count, lambda t, i: apply_choice(t, value, lambda u, x: _item_there(u, x, i), failure_of(iter))
+                count, lambda t, i: apply_choice(t, value, lambda u, x: _item_there(u, x, i), failure_of(s, iter))
             )
     s.refuse(
         "this value cannot be iterated over", "loops run over lists, tuples, ranges, arrays, enumerate, zip, reversed"

@@ -16,7 +16,7 @@ from __future__ import annotations
 import ast
 import inspect
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache, reduce
 from typing import Any, NoReturn
@@ -42,6 +42,7 @@ from autobatch.frontend.lowering.state import (
 )
 from autobatch.frontend.memory.heap import (
     DICTS,
+    Form,
     Heap,
     NeedsMemory,
     add_heap,
@@ -52,6 +53,7 @@ from autobatch.frontend.memory.heap import (
 from autobatch.frontend.memory.rebinding import list_change
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import (
+    ChoiceLayout,
     HeldLayout,
     Layout,
     LeafLayout,
@@ -367,11 +369,24 @@ def give_memory(context: Context, error: NeedsMemory) -> None:
 def _like(context: Context, cls: type) -> frozenset[str]:
     """The stores of the examples whose objects can be rows of the memory of a class: there they are objects of classes
     too, or all tuples or dicts of constant keys as these are."""
-    if context.memory.rows or (base := record_base(cls) or object) is list:
+    if context.memory.rows or (base := record_base(cls) or object) is list or cls in (*DICTS, list, tuple, str):
         return frozenset()
-    kinds = ("object", "namedtuple") if base is object else (base.__name__,)
-    found = (s.name for s in context.schema.stores if all(c.kind in kinds for c in s.classes))
-    return frozenset() if cls in (*DICTS, list, tuple, str) else frozenset(found)
+    return _stores_of(context, ("object", "namedtuple") if base is object else (base.__name__,))
+
+
+def _stores_of(context: Context, kinds: Collection[str]) -> frozenset[str]:
+    return frozenset(s.name for s in context.schema.stores if all(c.kind in kinds for c in s.classes))
+
+
+def beside_given(s: LoweringState, layout: Layout) -> list[Form]:
+    """The kinds of tuples and dicts made by the function that a value may be, where it may be one of the examples as
+    well, and both can have memory."""
+    parts = layout.alternatives if isinstance(layout, ChoiceLayout) else ()
+    given = {x.type.store for x in parts if isinstance(x, LeafLayout) and isinstance(x.type, Ref)}
+    made = [x for x in parts if isinstance(x, RecordLayout) and x.kind in ("tuple", "dict")]
+    if s.context.memory.rows:
+        return []
+    return [(x.kind, x.cls, x.keys) for x in made if given & _stores_of(s.context, (x.kind,))]
 
 
 def _forget_layouts(memory: LoweringMemory) -> None:
