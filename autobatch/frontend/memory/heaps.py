@@ -450,16 +450,16 @@ def allocate(s: LoweringState, heap: Heap, record: v.Record, origin: v.Abstract 
     layout = heap.layout
     assert layout is not None
     record = replace(record, keys=tuple(heap.column(cls, k) for k in record.keys))
+    held = dict(zip(layout.keys, layout.items, strict=True))
+    values = {k: in_memory(s, x, held[k]) for k, x in zip(record.keys, record.items, strict=True)}  # may make others
     count, *columns = memory_of(s, heap, write=True)
     check_room(s, heap, count)
     at, after = 0, list(columns)
-    for key, held in zip(layout.keys, layout.items, strict=True):
-        value, width = record.get(key), len(leaf_types(held))
-        if value is not None:  # else it is a field of other classes
-            new = convert(s, in_memory(s, value, held), held)
-            after[at : at + width] = [
-                _written_to(s, c, x, operand_of(s, count)) for c, x in zip(columns[at : at + width], new, strict=True)
-            ]
+    for key, type in held.items():
+        width = len(leaf_types(type))
+        if key in values:  # else it is a field of other classes
+            pairs = zip(columns[at : at + width], convert(s, values[key], type), strict=True)
+            after[at : at + width] = [_written_to(s, c, x, operand_of(s, count)) for c, x in pairs]
         at += width
     bind_memory(s, heap, [traced(s, operator.add, count, v.Static(1)), *after])
     return v.MemoryRow(operand_of(s, count), heap, classes=frozenset({member}))
