@@ -570,7 +570,7 @@ class Batched(Generic[P, R]):
         chosen = self.options()
         by_shape = self._by_shape(lambda part: run(self.prepare(part, chosen, runs)), chosen)
         by_shape.out_axes, by_shape.masks = self.settings.out_axes, self.settings.on_error == "mask"
-        return plain.in_words(self.__wrapped__, bound, by_shape.run, self._traces.knows)
+        return plain.in_words(self.__wrapped__, bound, by_shape.run, lambda: self._traces.knows_any)
 
     def specialisations_for(self, group: Group) -> tuple[SpecialisedProgram, ...]:
         """The programs that this function has for such examples; batches are planned for all of them."""

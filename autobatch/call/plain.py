@@ -68,14 +68,15 @@ def _told(plainly: Callable[[int], Any], failure: Failure, until: float) -> Fail
 
 
 def _refuse_caught(failure: Failure, plainly: Callable[[int], Any]) -> None:
-    """Refuse what plain Python catches: a trace goes on behind an operation as if that had not failed."""
+    """Refuse where an example, run plainly, does not fail: a trace knows of no exception that Python catches."""
     try:
         with _until(time.monotonic() + SECONDS), contextlib.redirect_stdout(io.StringIO()):
             plainly(failure.index)
     except (Exception, _TooLate):
         return
     raise UnsupportedError(
-        f"{failure.kind} is caught, in a function whose structure is traced: example {failure.index} fails with it",
+        f"example {failure.index} fails with {failure.kind} ({failure.message}), as its structure is traced; plain "
+        "Python does not fail: it may catch that",
         failure.span,
         "test for it in an `if`, or mend what the warning says that does not compile",
     )
@@ -180,7 +181,7 @@ def in_words(
     function: Callable[..., Any],
     bound: BoundArguments,
     run: Callable[[BoundArguments], Any],
-    is_traced: Callable[[BoundArguments], bool],
+    is_traced: Callable[[], bool],
 ) -> Any:
     """`run(bound)`, whose failures have the words of the plain function."""
 
@@ -189,7 +190,7 @@ def in_words(
         with plainly():
             return function(*args, **kwargs)
 
-    return reworded(lambda: run(bound), example, lambda: is_traced(bound))
+    return reworded(lambda: run(bound), example, is_traced)
 
 
 def run_stacked(function: Callable[..., Any], bound: BoundArguments, name: str, *, masks: bool) -> Any:

@@ -2,8 +2,9 @@
 
 import pytest
 
+import autobatch as ab
 from autobatch.call import plain
-from autobatch.errors import ExampleError, Failure
+from autobatch.errors import ExampleError, Failure, StructureWarning, UnsupportedError
 from autobatch.passes.control.overflows import UNKNOWN
 
 
@@ -43,3 +44,20 @@ def test_plain_python_is_left_where_it_takes_long(monkeypatch):
     with pytest.raises(ExampleError, match=f"KeyError: {UNKNOWN}"):
         plain.reworded(fails, plainly, lambda: False)
     assert turns < 10_000_000
+
+
+def test_an_exception_that_a_trace_does_not_catch():
+    """What plain Python catches is no failure of the example: a traced function is refused, in words."""
+
+    def caught(x):
+        seen = {id(seen) for seen in [[1.0], [2.0]]}  # does not compile
+        try:
+            return 1 / x + len(seen)
+        except ZeroDivisionError:
+            return -1.0
+
+    f = ab.batched(caught)
+    with pytest.warns(StructureWarning):
+        f([2.0, 4.0])
+    with pytest.raises(UnsupportedError, match="plain Python does not fail"):
+        f([2.0, 0.0])

@@ -36,6 +36,7 @@ from autobatch.data.columns import Column, Columns, Ints, columns_of
 from autobatch.errors import (
     BatchError,
     Error,
+    ExampleError,
     Failure,
     PlanError,
     SourceError,
@@ -197,6 +198,11 @@ class Traced:
         """Is a call like this one known not to compile?"""
         return bool(self._known) and bound.key in self._known
 
+    @property
+    def knows_any(self) -> bool:
+        """Has a call, or a group of examples of one, not compiled?"""
+        return bool(self._known)
+
     def call(self, asked: TraceRequest, moving: bool) -> Prepared:
         """A call as one of the program over its traces. `moving`: batched arguments are differentiated by. Where Python
         asks for a number, what compiles in memory is compiled."""
@@ -214,12 +220,16 @@ class Traced:
     def _traced(self, asked: TraceRequest, moving: bool) -> Prepared:
         with self._lock:
             call, examples = _TracedCall(self, asked), asked.packed(moving)
-            if examples is None:
-                made = call.afresh()
-            elif moving or is_traced(asked.bound):
-                made = call.linked(examples)
-            else:
-                made = call.packed(examples)
+            try:
+                if examples is None:
+                    made = call.afresh()
+                elif moving or is_traced(asked.bound):
+                    made = call.linked(examples)
+                else:
+                    made = call.packed(examples)
+            except ExampleError:
+                self._known.add(asked.bound.key)
+                raise
             if asked.refused is not None:
                 self._known.add(asked.bound.key)
                 _warn(self.name, asked.refused)

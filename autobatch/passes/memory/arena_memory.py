@@ -231,20 +231,23 @@ NAN_IN_ORDER = "NaN among the keys of a sort, whose order in Python depends on i
 
 def ranks(n: Any, lengths: Any, items: Any) -> tuple[Any]:
     """How many of some lists of numbers are less than each one: by the first number that differs; one that ends there
-    is less."""
+    is less. Loops end with the lists and their numbers: there may be room for many more."""
     room = items.shape[0]
+    none = jnp.zeros(room, bool)
+    longest = jnp.max(jnp.where(jnp.arange(room) < n, lengths, 0), initial=0)
 
-    def step(known: Any, given: Any) -> tuple[Any, None]:
-        less, equal = known
-        place, column = given
-        held = place < lengths
-        here = held[None, :] & (~held[:, None] | (column[:, None] < column[None, :]))
-        same = (held[:, None] == held[None, :]) & (~held[:, None] | (column[:, None] == column[None, :]))
-        return (less | (equal & here), equal & same), None
+    def compared(k: Any, total: Any) -> Any:
+        def step(place: Any, known: Any) -> tuple[Any, Any]:
+            less, equal = known
+            held, column = place < lengths, items[:, place]
+            here = held & (~held[k] | (column[k] < column))
+            same = (held == held[k]) & (~held[k] | (column == column[k]))
+            return less | (equal & here), equal & same
 
-    none = jnp.zeros((room, room), bool)
-    (less, _), _ = lax.scan(step, (none, ~none), (jnp.arange(items.shape[1]), items.T))
-    return (jnp.sum(less & (jnp.arange(room) < n)[:, None], 0, dtype=jnp.int32),)
+        less, _ = lax.fori_loop(0, longest, step, (none, ~none))
+        return total + less.astype(jnp.int32)
+
+    return (lax.fori_loop(0, jnp.minimum(n, room), compared, jnp.zeros(room, jnp.int32)),)
 
 
 def _descending(key: Any) -> Any:
