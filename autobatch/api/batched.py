@@ -416,7 +416,10 @@ class Batched(Generic[P, R]):
         if chosen.trace and bound.key in self._unseen:
             chosen = replace(chosen, trace=False)
         if (reason := self._own.get(bound.key)) is not None and not derives:
-            return self._of_own(bound, chosen, runs, moving, derives, reason)
+            try:
+                return self._of_own(bound, chosen, runs, moving, derives, reason)
+            except (SourceError, BatchError):
+                self._own.drop(bound.key)  # what is shared has changed
         if not (chosen.trace and self._traces.knows(bound)):
             given = self.given_objects(bound)
             chosen = self.room.with_capacity(longest(given), chosen) if given is not bound else chosen

@@ -460,9 +460,7 @@ def _inner_first(found: Sequence[_Complete], counts: AnyArray) -> Iterable[int]:
                 inner.append(to[here])
     above, below = np.concatenate(outer), np.concatenate(inner)
     stores = {held: k for k, held in enumerate(numbers)}
-    behind = (
-        np.concatenate([np.full(len(x.rows), len(stores) - stores[id(x.held)]) for x in found]) if found else places
-    )
+    behind = np.repeat([len(stores) - stores[id(x.held)] for x in found], np.diff(counts))
     for key in (places, -places):
         order = key * (len(stores) + 1) + behind
         if (order[below] < order[above]).all():
