@@ -442,16 +442,14 @@ def allocate(s: LoweringState, heap: Heap, record: v.Record, origin: v.Abstract 
         record = replace(record, keys=(*record.keys, CLASS), items=(*record.items, v.Static(member)))
     if heap.adopts:
         record = replace(record, keys=(*record.keys, ORIGIN), items=(*record.items, origin))
-    record = replace(record, items=tuple(as_field(s, x) for x in record.items))
-    unset = [k for k in heap.forms.get(cls, ()) if k not in record.keys]
-    keys, items = (*record.keys, *unset), (*record.items, *map(v.Unset, unset))
-    grow(s, heap, keys, [layout_of(x) for x in items], cls)
+    values = {k: as_field(s, x) for k, x in zip(record.keys, record.items, strict=True)}
+    values |= {k: v.Unset(k) for k in heap.forms.get(cls, ()) if k not in values}
+    grow(s, heap, tuple(values), [layout_of(x) for x in values.values()], cls)
     _note_form(s, heap, cls, own)
     layout = heap.layout
     assert layout is not None
-    record = replace(record, keys=tuple(heap.column(cls, k) for k in record.keys))
     held = dict(zip(layout.keys, layout.items, strict=True))
-    values = {k: in_memory(s, x, held[k]) for k, x in zip(record.keys, record.items, strict=True)}  # may make others
+    values = {(c := heap.column(cls, k)): in_memory(s, x, held[c]) for k, x in values.items()}  # which may make others
     count, *columns = memory_of(s, heap, write=True)
     check_room(s, heap, count)
     at, after = 0, list(columns)
