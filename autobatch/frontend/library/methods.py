@@ -136,18 +136,21 @@ def _as_int(s: LoweringState, value: v.Abstract) -> v.Abstract:
     return v.Static(int(value.value)) if isinstance(value, v.Static) else v.Leaf(integer(s, operand_of(s, value)))
 
 
-def _view(method: Callable[[LoweringState, v.Abstract, Arguments, Named], v.Abstract]) -> Callable[..., v.Abstract]:
-    """A method that shows what a dict holds; a later change of the dict would show in what it gives."""
+def _view(
+    method: Callable[[LoweringState, v.Abstract, Arguments, Named], v.Abstract], of_set: bool = False
+) -> Callable[..., v.Abstract]:
+    """A method that shows what a dict holds; a later change of the dict would show in what it gives. `of_set`: it is
+    compared, and taken together with others, as a set."""
 
     def found(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
-        return s.context.identities.view(method(s, receiver, args, kwargs), receiver)
+        return s.context.identities.view(method(s, receiver, args, kwargs), receiver, of_set)
 
     return found
 
 
 METHODS: dict[Any, Callable[[LoweringState, v.Abstract, Arguments, Named], v.Abstract]] = {
-    dict.items: _view(_items),
-    dict.keys: _view(_keys),
+    dict.items: _view(_items, of_set=True),
+    dict.keys: _view(_keys, of_set=True),
     dict.values: _view(_values),
     dict.get: _get,
     dict.copy: _copy,

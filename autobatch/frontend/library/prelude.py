@@ -42,6 +42,13 @@ def _index(items: Any, value: Any) -> Any:
     raise ValueError("the value is not in the list")
 
 
+def _place_to_remove(items: Any, value: Any) -> Any:
+    for position, item in enumerate(items):
+        if item == value:
+            return position
+    raise ValueError("list.remove(x): x not in list")
+
+
 def _index_between(items: Any, value: Any, start: Any, stop: Any) -> Any:
     places = range(len(items))[start:stop]
     for k in range(len(places)):
@@ -464,6 +471,11 @@ def index_of(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Na
         return run(s, _index, [receiver, *args], kwargs)
     bounds = [*args[1:], v.Static(None)][:2]
     return run(s, _index_between, [receiver, args[0], *bounds], kwargs)
+
+
+def place_to_remove(s: LoweringState, receiver: v.Abstract, value: v.Abstract) -> v.Abstract:
+    """Where `receiver.remove(value)` takes an element out."""
+    return run(s, _place_to_remove, [receiver, value], {})
 
 
 # ---- standard

@@ -2,11 +2,12 @@
 
 What a method means is written in Python, and lowered like a function of the user where the method is called. A set has
 an order here, that of insertion, but Python's is another one: so nothing may run over a set but what does not depend
-on the order (`sum`, `sorted`, another set).
+on the order (`sum`, `sorted`, another set; the loops and comprehensions of `order.py`).
 """
 
 from __future__ import annotations
 
+import ast
 import collections
 import operator
 from collections.abc import Callable, Sequence
@@ -15,12 +16,14 @@ from typing import Any
 from autobatch.frontend.library import tables
 from autobatch.frontend.library.tables import EMPTY
 from autobatch.frontend.lowering.joins import stored
-from autobatch.frontend.lowering.numbers import present
-from autobatch.frontend.lowering.sequences import sequence
+from autobatch.frontend.lowering.numbers import is_number, present
+from autobatch.frontend.lowering.sequences import begin, sequence
 from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import list_heap
+from autobatch.frontend.syntax.order import order_free
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.unify import as_table, constant, is_static_set
+from autobatch.ir.core import Ref
 
 Arguments = Sequence[v.Abstract]
 Named = dict[str, v.Abstract]
@@ -46,6 +49,27 @@ def members(s: LoweringState, value: v.Abstract) -> v.Abstract:
     if isinstance(value, v.Record) and value.kind == "table" and value.cls in SETS:
         return tables.keys_of(value)
     return value
+
+
+def iterated(s: LoweringState, node: ast.expr) -> v.Abstract:
+    """What a loop or a comprehension runs over: of a set its members, where their order does not matter."""
+    value = s.evaluate(node)
+    names = order_free(s.frame.source.node).get(node)
+    if names is None or not all(_takes_any_order(s, n) for n in names):
+        return begin(s, value)
+    if isinstance(value, v.Leaf) and isinstance(value.type, Ref) and (parts := s.context.rules.parts(s, value)):
+        value = parts if is_set(parts) else value
+    return begin(s, members(s, value))
+
+
+def _takes_any_order(s: LoweringState, name: str) -> bool:
+    """Is a variable, to which a loop adds, a number or a set?"""
+    held = s.env[name].value if name in s.env else None
+    if isinstance(held, v.MemoryRow):
+        return held.heap.is_set
+    if isinstance(held, v.Record):
+        return held.kind == "table" and held.cls is set
+    return held is not None and (is_number(held) or is_static_set(held))
 
 
 def make_set(s: LoweringState, cls: type, items: Sequence[v.Abstract]) -> v.Abstract:

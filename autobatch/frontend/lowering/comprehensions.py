@@ -17,6 +17,7 @@ from autobatch.errors import SourceError
 from autobatch.frontend.library import graphs, tables
 from autobatch.frontend.library.graphs import by_nodes_of, graph_of_nodes, is_plain, is_set_whole, viewed
 from autobatch.frontend.library.groups import is_groups
+from autobatch.frontend.library.sets import iterated
 from autobatch.frontend.library.tables import EMPTY, concatenate, flatten
 from autobatch.frontend.lowering.assignment import assign
 from autobatch.frontend.lowering.branches import condition, harmless, run
@@ -34,7 +35,7 @@ from autobatch.frontend.lowering.carrying import (
 )
 from autobatch.frontend.lowering.joins import arms, as_listing, attempt, join, stored
 from autobatch.frontend.lowering.numbers import operand_of, traced, undefined
-from autobatch.frontend.lowering.sequences import begin, length, sequence
+from autobatch.frontend.lowering.sequences import length, sequence
 from autobatch.frontend.lowering.state import Ended, FunctionFrame, LoweringState, OpenBlock, UnknownResult, variable
 from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.memory.list_heap import hold, tuple_of
@@ -108,7 +109,7 @@ def comprehension(s: LoweringState, node: ast.ListComp | ast.GeneratorExp) -> v.
     elif invalidation.changes(node):
         return invalidation.in_turns(s, node, node.elt)
     before = dict(s.env)
-    items = begin(s, s.evaluate(node.generators[0].iter))
+    items = iterated(s, node.generators[0].iter)
     if isinstance(node, ast.GeneratorExp) and isinstance(items, v.Generator):
         return expression(s, node, items)
     if isinstance(items, v.Generator) and is_groups(items):
@@ -148,7 +149,7 @@ def _generate(
     first, *rest = generators
     if first.is_async:
         s.refuse("`async for` cannot be compiled", "use `for`")
-    found = sequence(s, s.evaluate(first.iter) if source is None else source)
+    found = sequence(s, iterated(s, first.iter) if source is None else source)
     if unrolled and isinstance(found, v.Lazy) and isinstance(found.length, v.Static):
         items = tuple(found.item(s, v.Static(k)) for k in range(found.length.value))
         found = v.Record("tuple", tuple(range(len(items))), items)
@@ -343,7 +344,7 @@ def dict_comprehension(s: LoweringState, node: ast.DictComp) -> v.Abstract:
     if (by_node := _by_node(s, node)) is not None:
         return by_node
     before = dict(s.env)
-    items = begin(s, s.evaluate(node.generators[0].iter))
+    items = iterated(s, node.generators[0].iter)
     if isinstance(items, v.Generator) and is_groups(items):
         known = s.context.memory.rewritten
         pairs = known.setdefault(node, ast.copy_location(ast.GeneratorExp(pair, node.generators), node))

@@ -15,6 +15,7 @@ from functools import partial
 
 from autobatch.errors import TypeConflictError, UnsupportedError
 from autobatch.frontend.library import groups
+from autobatch.frontend.library.sets import iterated
 from autobatch.frontend.library.tables import is_dict
 from autobatch.frontend.lowering.assignment import assign
 from autobatch.frontend.lowering.attributes import written
@@ -38,7 +39,7 @@ from autobatch.frontend.lowering.carrying import (
 from autobatch.frontend.lowering.comprehensions import appended_list, scan
 from autobatch.frontend.lowering.exceptions import in_range
 from autobatch.frontend.lowering.numbers import combine, negate, operand_of, traced
-from autobatch.frontend.lowering.sequences import begin, length, sequence
+from autobatch.frontend.lowering.sequences import length, sequence
 from autobatch.frontend.lowering.state import BROKE, CONTINUED, FLAGS, RETURNED, Impure, LoweringState
 from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.syntax.flattening import list_of, run_by_index, run_by_steps, with_test_inside
@@ -99,7 +100,7 @@ def for_statement(s: LoweringState, node: ast.For) -> None:
 def _run(s: LoweringState, node: ast.For) -> bool:
     """The turns of a loop over what it runs over as a whole. False where its `else` is done too."""
     held = _run_over(s, node.iter)
-    items = begin(s, s.evaluate(node.iter))
+    items = iterated(s, node.iter)
     if written(s, items, "__next__"):
         run_by_steps(s, node, items)
         return False

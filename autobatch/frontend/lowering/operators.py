@@ -124,6 +124,8 @@ def _is_string(value: v.Abstract) -> bool:
 
 def apply_binary(s: LoweringState, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
     """`a function b` for an arithmetic operator."""
+    if function in _OF_SETS:
+        a, b = _views_as_sets(s, function, a, b)
     a, b = alike(s, present(s, a), present(s, b))
     if (made := of_each(s, (a, b), lambda t, x, y: apply_binary(t, function, x, y), function)) is not None:
         return made
@@ -306,7 +308,23 @@ def _has_type(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract | No
     return None
 
 
+_OF_SETS = (operator.and_, operator.or_, operator.sub, operator.xor)
+
+
+def _views_as_sets(
+    s: LoweringState, function: Callable[..., Any], a: v.Abstract, b: v.Abstract
+) -> tuple[v.Abstract, v.Abstract]:
+    """The operands, with sets in the place of what `keys()` and `items()` give, which operators take for sets."""
+    are_views = [s.context.identities.is_like_a_set(x) for x in (a, b)]
+    if not any(are_views):
+        return a, b
+    wanted = [True, True] if function in _OF_SETS else are_views
+    made = [s.call(v.Static(set), [x]) if w else x for x, w in zip((a, b), wanted, strict=True)]
+    return made[0], made[1]
+
+
 def _ordered(s: LoweringState, function: Callable[..., Any], a: v.Abstract, b: v.Abstract) -> v.Abstract:
+    a, b = _views_as_sets(s, function, a, b)
     if (made := of_each(s, (a, b), lambda t, x, y: _ordered(t, function, x, y), function)) is not None:
         return made
     a, b = alike(s, present(s, a), present(s, b))
@@ -358,6 +376,7 @@ def not_equal(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
 
 def equal(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     """`a == b`"""
+    a, b = _views_as_sets(s, operator.eq, a, b)
     if (made := of_each(s, (a, b), equal)) is not None:
         return made
     if _is_nothing(a) or _is_nothing(b):

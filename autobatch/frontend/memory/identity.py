@@ -73,6 +73,7 @@ class Identities:
         self._kin: dict[int, Kin] = {}
         self._held: dict[int, Roots] = {}
         self._views: dict[int, tuple[v.Abstract, v.Abstract]] = {}
+        self._like_sets: set[int] = set()
 
     def of(self, value: v.Abstract) -> Kin:
         found = self._kin.get(id(value))
@@ -130,10 +131,16 @@ class Identities:
                 kept = kin.kept if again else kin.kept - known.roots | known.kept
                 self._kin[id(part)] = replace(kin, kept=kept)
 
-    def view(self, value: v.Abstract, whole: v.Abstract) -> v.Abstract:
-        """Note that a value shows what a dict holds, also what it will hold; the value."""
+    def view(self, value: v.Abstract, whole: v.Abstract, of_set: bool = False) -> v.Abstract:
+        """Note that a value shows what a dict holds, also what it will hold; the value. `of_set`: as a set does."""
         self._views[id(value)] = (value, whole)
+        if of_set:
+            self._like_sets.add(id(value))
         return value
+
+    def is_like_a_set(self, value: v.Abstract) -> bool:
+        """Is it what `keys()` or `items()` of a dict gave?"""
+        return id(value) in self._like_sets
 
     def is_view(self, value: v.Abstract, whole: v.Abstract) -> bool:
         """May a value be a view of this dict, or hold one?"""

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from autobatch.frontend.library import sets, tables
 from autobatch.frontend.library.ordering import ordered
-from autobatch.frontend.library.prelude import index_of
+from autobatch.frontend.library.prelude import place_to_remove
 from autobatch.frontend.library.tables import EMPTY, concatenate
 from autobatch.frontend.lowering.joins import stored
 from autobatch.frontend.lowering.numbers import present, without
@@ -206,7 +206,7 @@ def _pop(s: LoweringState, receiver: v.Abstract, args: Arguments, named: Named) 
 
 def _remove(s: LoweringState, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     items = _list(s, receiver)
-    _, new = _pop(s, items, [index_of(s, items, args, {})], named)
+    _, new = _pop(s, items, [place_to_remove(s, items, args[0])], named)
     return NONE, new
 
 

@@ -1,0 +1,137 @@
+"""Where the order of a set does not matter, which is not kept: what runs over it comes to the same in any order.
+
+sorted(f(x) for x in s)      any(...), all(...), sum(...), min(...), max(...), {f(x) for x in s}
+for x in s: total += f(x)    for x in s: found.add(x)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+
+CONSUMERS = frozenset({"sorted", "min", "max", "any", "all", "sum", "set", "frozenset"})
+"""Functions that take what a comprehension gives in any order."""
+_PURE = frozenset(
+    {"abs", "min", "max", "len", "int", "float", "bool", "round", "sum", "sorted", "tuple", "range", "divmod"}
+)
+_MODULES = frozenset({"math", "np", "numpy", "jnp"})
+_READERS = frozenset({"get"})
+_KINDS = {ast.Add: "+", ast.Sub: "+", ast.Mult: "*", ast.BitOr: "|", ast.BitAnd: "&", ast.BitXor: "^"}
+_OF_SETS = {"add": "|", "update": "|", "discard": "-"}
+
+
+@lru_cache(maxsize=4096)
+def order_free(function: ast.AST) -> Mapping[ast.expr, frozenset[str]]:
+    """The iterables of a function whose items may come in any order, and the variables that loops over them add to,
+    where these are numbers or sets."""
+    found: dict[ast.expr, frozenset[str]] = {}
+    for node in ast.walk(function):
+        match node:
+            case ast.Call(
+                func=ast.Name(id=name), args=[ast.GeneratorExp() | ast.ListComp() | ast.SetComp() as made, *_]
+            ) if name in CONSUMERS:
+                found |= dict.fromkeys((g.iter for g in made.generators), frozenset())
+            case ast.SetComp(generators=generators):
+                found |= dict.fromkeys((g.iter for g in generators), frozenset())
+            case ast.For(orelse=[]) if (names := _added_to(node, function)) is not None:
+                found[node.iter] = names
+    return found
+
+
+def _added_to(loop: ast.For, function: ast.AST) -> frozenset[str] | None:
+    """The variables that the turns of a loop add to; None where the order of its turns may matter."""
+    body = _Turns()
+    if not body.bind(loop.target) or not body.run(loop.body, set(body.own)):
+        return None
+    outside = set(_loads(function, frozenset(), loop))
+    kept = body.read & body.added.keys() or body.own & (outside | body.added.keys())
+    several = any(len(kinds) > 1 for kinds in body.added.values()) or len(body.returned) > 1
+    if kept or several or (body.returned and body.added):
+        return None
+    return frozenset(body.added)
+
+
+def _loads(node: ast.AST, bound: frozenset[str], without: ast.For) -> Iterator[str]:
+    """The variables that are read outside of a loop, and not in another one that sets them."""
+    if node is without:
+        return
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in bound:
+        yield node.id
+    targets = [node.target] if isinstance(node, ast.For) else [g.target for g in getattr(node, "generators", ())]
+    within = bound | {name for target in targets for name in _names(target)}
+    for child in ast.iter_child_nodes(node):
+        yield from _loads(child, bound if child is getattr(node, "iter", None) else within, without)
+
+
+class _Turns:
+    """What the turns of a loop do. `added`: the variables that they add to, and how; `own`: those that each turn sets
+    before it reads them; `read`: those that it reads; `returned`: the constants that it returns."""
+
+    def __init__(self) -> None:
+        self.added: dict[str, set[str]] = {}
+        self.own: set[str] = set()
+        self.read: set[str] = set()
+        self.returned: set[str] = set()
+        self.early: set[str] = set()
+
+    def bind(self, target: ast.expr) -> bool:
+        names = target.elts if isinstance(target, ast.Tuple) else [target]
+        self.own |= {n.id for n in names if isinstance(n, ast.Name)}
+        return all(isinstance(n, ast.Name) for n in names)
+
+    def run(self, statements: Sequence[ast.stmt], known: set[str]) -> bool:
+        """May these come in any order, in which `known` are set in the turn?"""
+        return all(self.one(x, known) for x in statements) and not self.early & self.own
+
+    def one(self, statement: ast.stmt, known: set[str]) -> bool:
+        match statement:
+            case ast.AugAssign(target=ast.Name(id=name), op=op, value=value) if type(op) in _KINDS:
+                self.added.setdefault(name, set()).add(_KINDS[type(op)])
+                return self.reads(value, known)
+            case ast.Expr(
+                value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attr), args=args, keywords=[])
+            ):
+                self.added.setdefault(name, set()).add(_OF_SETS.get(attr, "?"))
+                return attr in _OF_SETS and all(self.reads(x, known) for x in args)
+            case ast.Assign(targets=[target], value=value):
+                fits = self.reads(value, known) and self.bind(target)
+                known |= set(_names(target))
+                return fits
+            case ast.If(test=test, body=body, orelse=orelse):
+                first, second = set(known), set(known)
+                fits = self.reads(test, known) and self.run(body, first) and self.run(orelse, second)
+                known |= first & second
+                return fits
+            case ast.For(target=target, iter=iterated, body=body, orelse=[]):
+                inner = known | set(_names(target))
+                return self.reads(iterated, known) and self.bind(target) and self.run(body, inner)
+            case ast.Return(value=ast.Constant() as constant):
+                self.returned.add(ast.dump(constant))
+                return True
+            case ast.Continue() | ast.Pass():
+                return True
+        return False
+
+    def reads(self, expression: ast.expr, known: set[str]) -> bool:
+        """Note what an expression reads; does it call nothing that may change something?"""
+        names = set(_names(expression))
+        self.read |= names
+        self.early |= names - known
+        return all(map(_is_pure, ast.walk(expression)))
+
+
+def _names(expression: ast.AST) -> Iterator[str]:
+    return (n.id for n in ast.walk(expression) if isinstance(n, ast.Name))
+
+
+def _is_pure(node: ast.AST) -> bool:
+    match node:
+        case ast.Call(func=ast.Name(id=name)):
+            return name in _PURE
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=module), attr=attr)):
+            return module in _MODULES or attr in _READERS
+        case ast.Call() | ast.NamedExpr() | ast.Lambda() | ast.Await() | ast.Yield() | ast.YieldFrom():
+            return False
+        case _:
+            return True
