@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 import autobatch as ab
+from autobatch.testing import assert_same
 
 
 def of_a_dict(xs: list[float]) -> Any:
@@ -83,3 +85,48 @@ PROGRAMS = (of_a_dict, of_a_list, changed_after, got, got_set, of_inner_function
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
 def test_as_python_does(program: Any, backend: str) -> None:
     assert ab.unbatch(ab.batched(program, backend=backend)(LISTS)) == [program(x) for x in LISTS]
+
+
+@dataclass
+class Paid:
+    amount: float
+
+
+@dataclass
+class Rate:
+    percent: float | None
+
+
+def with_guards(events):
+    balance = 100.0
+    for e in events:
+        match e:
+            case Paid(amount=a) if a <= balance:
+                balance -= a
+            case Rate(percent=None):
+                pass
+            case Rate(percent=p):
+                balance *= 1 + p / 100
+    return balance
+
+
+def read_later(events):
+    last = 0.0
+    for e in events:
+        if isinstance(e, Rate):
+            p = e.percent
+            if p is not None:
+                last = p
+        elif e.amount > 5:
+            p = None
+    return last
+
+
+@pytest.mark.parametrize("backend", ["llvm", pytest.param("xla", marks=pytest.mark.xla)])
+@pytest.mark.parametrize("function", [with_guards, read_later])
+def test_variables_of_a_turn_that_may_be_none(function, backend):
+    """A variable that is not set on some path, and None or a number on others, keeps its type from turn to turn."""
+    examples = [[Paid(1.0), Rate(None)], [Rate(2.0), Paid(200.0), Rate(3.0)], [Paid(7.0)]]
+    with ab.options(trace=False):
+        found = ab.unbatch(ab.batched(function, backend=backend)(examples))
+    assert_same(found, list(map(function, examples)), tolerance=1e-5)

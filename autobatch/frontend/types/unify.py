@@ -187,8 +187,10 @@ def _unify_sorts(a: Layout, b: Layout) -> Layout:
             return OptionalLayout(other, name)
         case (OptionalLayout(value=x, unset=m), OptionalLayout(value=y, unset=n)) if m == n:
             return OptionalLayout(_unify(x, y), m) if m else optional(_unify(x, y))
-        case (OptionalLayout(value=x, unset=n), other) | (other, OptionalLayout(value=x, unset=n)) if n:
+        case (OptionalLayout(value=x, unset=str(n)), other) if n:  # (the guard of an or-pattern sees its first match)
             return OptionalLayout(_unify(x, other), n)
+        case (other, OptionalLayout(value=x, unset=str(n))) if n:
+            return OptionalLayout(_unify(other, x), n)
         case (OptionalLayout(value=x), other) | (other, OptionalLayout(value=x)):
             return optional(x if is_none(other) else _unify(x, other))
         case (HeldLayout(), other) | (other, HeldLayout()) if is_none(a) or is_none(b):
