@@ -33,6 +33,8 @@ from autobatch.passes.control.overflows import UNKNOWN
 #     KeyError: <...>        ->        KeyError: 7
 
 
+_LIMITS = ("MemoryError", "RecursionError")
+"""What examples fail with where they need more than there is room for, which plain Python has."""
 DESCRIBED, SECONDS = 5, 1.0
 """How many examples of an error are run at most, and for how long in all: as many as its text shows."""
 
@@ -42,7 +44,7 @@ def reworded(run: Callable[[], Any], plainly: Callable[[int], Any], is_traced: C
     try:
         return run()
     except ExampleError as error:
-        if is_traced():
+        if is_traced() and error.failures[0].kind not in _LIMITS:
             _refuse_caught(error.failures[0], plainly)
         if not any(UNKNOWN in f.message for f in error.failures):
             raise
