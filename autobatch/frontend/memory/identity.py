@@ -322,7 +322,7 @@ class Identities:
 
     def relate_given(self, given: Sequence[v.Abstract], related: Iterable[tuple[int, int]]) -> None:
         """Note what a function is given, of which these may be one container, or hold one."""
-        for j, k in related:
+        for j, k in ((j, k) for j, k in related if max(j, k) < len(given)):
             for x in _passed(given[j]):
                 for y in _passed(given[k]):
                     if x is not y:

@@ -29,8 +29,10 @@ def order_free(function: ast.AST) -> Mapping[ast.expr, frozenset[str]]:
     for node in ast.walk(function):
         match node:
             case ast.Call(
-                func=ast.Name(id=name), args=[ast.GeneratorExp() | ast.ListComp() | ast.SetComp() as made, *_]
-            ) if name in CONSUMERS:
+                func=ast.Name(id=name),
+                args=[ast.GeneratorExp() | ast.ListComp() | ast.SetComp() as made, *_],
+                keywords=named,
+            ) if name in CONSUMERS and all(k.arg != "key" for k in named):  # of equal keys the first comes first
                 found |= dict.fromkeys((g.iter for g in made.generators), frozenset())
             case ast.SetComp(generators=generators):
                 found |= dict.fromkeys((g.iter for g in generators), frozenset())
@@ -42,6 +44,7 @@ def order_free(function: ast.AST) -> Mapping[ast.expr, frozenset[str]]:
 def _added_to(loop: ast.For, function: ast.AST) -> frozenset[str] | None:
     """The variables that the turns of a loop add to; None where the order of its turns may matter."""
     body = _Turns()
+    body.read |= set(_names(loop.iter))
     if not body.bind(loop.target) or not body.run(loop.body, set(body.own)):
         return None
     outside = set(_loads(function, frozenset(), loop))
