@@ -415,7 +415,7 @@ class Batched(Generic[P, R]):
         refused: Exception | None = None
         if chosen.trace and bound.key in self._unseen:
             chosen = replace(chosen, trace=False)
-        if (reason := self._own.get(bound.key)) is not None and not derives:
+        if len(self._own) and not derives and (reason := self._own.get(bound.key)) is not None:
             try:
                 return self._of_own(bound, chosen, runs, moving, derives, reason)
             except (SourceError, BatchError):
