@@ -306,11 +306,11 @@ class Unpacker:
     def whole(self, form: _Form) -> _Complete:
         """The tuples of fields, or objects that are made with all they hold, of one class."""
         raw = [held for _, held in form.fields]
-        finders = [self.made_of(f.type) if isinstance(f.type, (Ref, List)) else None for f, _ in form.fields]
+        made = [self.made_of(f.type) if isinstance(f.type, (Ref, List)) else None for f, _ in form.fields]
         rows = np.arange(len(form.rows))
-        leads_to = [(x, np.array(held, np.int64)) for x, held in zip(finders, raw, strict=True) if x is not None]
+        leads_to = [(x, np.array(held, np.int64)) for x, held in zip(made, raw, strict=True) if x is not None]
         parts = list(zip(*raw, strict=True)) if raw else [()] * len(form.rows)
-        return _Complete(self.objects[form.store], form.rows, parts, _whole_maker(form, finders), leads_to, rows)
+        return _Complete(self.objects[form.store], form.rows, parts, _whole_maker(form, made), leads_to, rows)
 
     def tuples(self, items: ListStore) -> _Complete:
         """The tuples of any length of a list store."""
@@ -419,7 +419,7 @@ def bare(cls: type) -> Any:
         raise BatchError(f"{cls.__qualname__} cannot be rebuilt without calling it: {error}") from None
 
 
-def _whole_maker(form: _Form, finders: Sequence[list[Any] | None]) -> Callable[[Any], Any]:
+def _whole_maker(form: _Form, held: Sequence[list[Any] | None]) -> Callable[[Any], Any]:
     """What makes a tuple, NamedTuple or sparse matrix of its fields, of which some are rows of what is made; what is
     no record is its one value."""
     cls = form.cls.cls
@@ -432,11 +432,11 @@ def _whole_maker(form: _Form, finders: Sequence[list[Any] | None]) -> Callable[[
         build = lambda values: rebuild_sparse(cls, dict(zip(names, values, strict=True)))
     else:
         build = partial(tuple.__new__, cls)
-    if not any(x is not None for x in finders):
+    if not any(x is not None for x in held):
         return build
 
     def make(parts: tuple[Any, ...]) -> Any:
-        pairs = zip(finders, parts, strict=True)
+        pairs = zip(held, parts, strict=True)
         return build([x if made is None else made[x] if x >= 0 else None for made, x in pairs])
 
     return make

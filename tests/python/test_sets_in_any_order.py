@@ -189,6 +189,15 @@ def by_key(xs):
     return max((v for v in set(xs)), key=lambda v: v % 2)
 
 
+def concatenated(xs):
+    return sum(([v] for v in set(xs)), [])
+
+
+def numbered(xs):
+    numbers = {}
+    return sorted(numbers.setdefault(v, len(numbers)) for v in set(xs)), list(numbers)
+
+
 ORDERED = [
     listed,
     as_a_list,
@@ -202,6 +211,8 @@ ORDERED = [
     counted,
     grows,
     by_key,
+    concatenated,
+    numbered,
 ]
 
 

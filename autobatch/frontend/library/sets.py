@@ -241,7 +241,7 @@ def _is_counter(value: v.Abstract) -> bool:
     return isinstance(value, v.Record) and value.kind == "table" and value.cls is collections.Counter
 
 
-def is_ordered(value: v.Abstract) -> bool:
+def _is_ordered(value: v.Abstract) -> bool:
     """Is it an `OrderedDict`, which is equal to another one of the same order?"""
     return isinstance(value, v.Record) and value.cls is collections.OrderedDict
 
@@ -257,7 +257,7 @@ def equal(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract | None:
         return None
     if is_set(a) and is_set(b):
         return s.call(v.Static(_same_set), [as_table(a), as_table(b)])
-    if is_ordered(a) and is_ordered(b):
+    if _is_ordered(a) and _is_ordered(b):
         return s.call(v.Static(_same_order), [a, b])
     if tables.is_dict(a) and tables.is_dict(b):
         return s.call(v.Static(_same_dict), [as_table(a), as_table(b)])
@@ -417,16 +417,18 @@ CHANGES |= {
 
 def make_ordered_dict(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     """`collections.OrderedDict(...)`"""
-    made = v.Record("table", ("keys", "values"), (EMPTY, EMPTY), collections.OrderedDict)
-    for more in (*args, *([v.Record("dict", tuple(kwargs), tuple(kwargs.values()))] if kwargs else [])):
-        made = tables.updated(s, made, more)
-    return made
+    return _filled(s, v.Record("table", ("keys", "values"), (EMPTY, EMPTY), collections.OrderedDict), args, kwargs)
 
 
 def make_defaultdict(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     """`collections.defaultdict(factory, ...)`"""
     factory = args[0] if args else v.Static(None)
     made = v.Record("table", ("keys", "values", "factory"), (EMPTY, EMPTY, factory), collections.defaultdict)
-    for more in (*args[1:], *([v.Record("dict", tuple(kwargs), tuple(kwargs.values()))] if kwargs else [])):
+    return _filled(s, made, args[1:], kwargs)
+
+
+def _filled(s: LoweringState, made: v.Record, args: Arguments, kwargs: Named) -> v.Record:
+    """A dict with what its class is called with."""
+    for more in (*args, *([v.Record("dict", tuple(kwargs), tuple(kwargs.values()))] if kwargs else [])):
         made = tables.updated(s, made, more)
     return made

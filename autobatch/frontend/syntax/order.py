@@ -1,7 +1,9 @@
 """Where the order of a set does not matter, which is not kept: what runs over it comes to the same in any order.
 
-sorted(f(x) for x in s)      any(...), all(...), sum(...), min(...), max(...), {f(x) for x in s}
-for x in s: total += f(x)    for x in s: found.add(x)
+    sorted(f(x) for x in s)      any(...), all(...), sum(...), min(...), max(...), {f(x) for x in s}
+    for x in s: total += f(x)    for x in s: found.add(x)
+
+All else that runs over a set is refused. Read from the text alone; `sets.iterated` looks at what the variables hold.
 """
 
 from __future__ import annotations
@@ -9,6 +11,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+
+from autobatch.frontend.syntax.sources import MUTATORS
 
 CONSUMERS = frozenset({"sorted", "min", "max", "any", "all", "sum", "set", "frozenset"})
 """Functions that take what a comprehension gives in any order."""
@@ -30,15 +34,24 @@ def order_free(function: ast.AST) -> Mapping[ast.expr, frozenset[str]]:
         match node:
             case ast.Call(
                 func=ast.Name(id=name),
-                args=[ast.GeneratorExp() | ast.ListComp() | ast.SetComp() as made, *_],
+                args=[ast.GeneratorExp() | ast.ListComp() | ast.SetComp() as made, *more],
                 keywords=named,
-            ) if name in CONSUMERS and all(k.arg != "key" for k in named):  # of equal keys the first comes first
-                found |= dict.fromkeys((g.iter for g in made.generators), frozenset())
-            case ast.SetComp(generators=generators):
-                found |= dict.fromkeys((g.iter for g in generators), frozenset())
+            ) if name in CONSUMERS and not more and all(k.arg != "key" for k in named):
+                # (of equal keys the first comes first; sum() with a start may put lists together)
+                found |= _iterated(made)
+            case ast.SetComp():
+                found |= _iterated(node)
             case ast.For(orelse=[]) if (names := _added_to(node, function)) is not None:
                 found[node.iter] = names
     return found
+
+
+def _iterated(made: ast.GeneratorExp | ast.ListComp | ast.SetComp) -> Mapping[ast.expr, frozenset[str]]:
+    """What a comprehension runs over; nothing where it changes something on the way."""
+    calls = (n.func for n in ast.walk(made) if isinstance(n, ast.Call))
+    if any(isinstance(f, ast.Attribute) and f.attr in MUTATORS for f in calls):
+        return {}
+    return dict.fromkeys((g.iter for g in made.generators), frozenset())
 
 
 def _added_to(loop: ast.For, function: ast.AST) -> frozenset[str] | None:

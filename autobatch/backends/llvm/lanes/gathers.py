@@ -146,17 +146,11 @@ def _gather(
     less than that of numbers."""
     dtype = word(memory.dtype)
     where = w.spread(mask or w.constant(True, "bool")).text
-    found = w.gathered(stored(dtype), addresses, where, align, "poison" if mask is None else ZERO)
-    if dtype == "bool":
-        found = w.f.let(f"trunc {w.vector(stored(dtype))} {found} to {w.vector('i1')}")
-    return LaneValue(found, dtype)
+    return w.gathered(dtype, addresses, where, align, "poison" if mask is None else ZERO)
 
 
 def _scatter(w: LaneWriter, memory: MemoryTensor, addresses: str, x: LaneValue, where: LaneValue | None) -> None:
-    of, text = stored(x.dtype), x.text
-    if x.dtype == "bool":
-        text = w.f.let(f"zext {w.vector('i1')} {text} to {w.vector(of)}")
-    w.scatter(of, text, addresses, w.spread(where or w.constant(True, "bool")).text)
+    w.scatter(x, addresses, w.spread(where or w.constant(True, "bool")).text)
 
 
 # ---- indexing

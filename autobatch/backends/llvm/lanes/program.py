@@ -325,13 +325,13 @@ class GangLoop:
         elif size == 1:
             place = f.let(f"getelementptr {of}, ptr {base}, i64 {first}")
             assert mask is not None
-            suffix = self.memory_suffix(of)
+            suffix = self.w.suffix(of)
             f.declare(f"declare {vector} @llvm.masked.load.{suffix}.p0(ptr, i32, {self.w.vector('i1')}, {vector})")
             operands = f"ptr {place}, i32 {align}, {self.w.vector('i1')} {mask.text}, {vector} zeroinitializer"
             found = f.let(f"call {vector} @llvm.masked.load.{suffix}.p0({operands})")
         else:
             assert mask is not None
-            found = self.w.gathered(of, self.places(of, base, first, size, element), mask.text)
+            return self.w.gathered(dtype, self.places(of, base, first, size, element), mask.text)
         if dtype == "bool":
             found = f.let(f"trunc {vector} {found} to {self.w.vector('i1')}")
         return LaneValue(found, dtype)
@@ -342,9 +342,6 @@ class GangLoop:
         begin = self.f.let(f"getelementptr {of}, ptr {base}, i64 {self.f.mul(first, size)}")
         lanes = ", ".join(f"i32 {n * size + element}" for n in range(self.w.width))
         return self.f.let(f"getelementptr {of}, ptr {begin}, <{self.w.width} x i32> <{lanes}>")
-
-    def memory_suffix(self, of: str) -> str:
-        return f"v{self.w.width}{of if of.startswith('i') else f'f{8 * BYTES[of]}'}"
 
     def save(self, x: LaneValue, base: str, first: str, size: int, element: int, mask: LaneValue | None) -> None:
         f, width, of = self.f, self.w.width, stored(x.dtype)
@@ -359,13 +356,13 @@ class GangLoop:
         elif size == 1:
             assert mask is not None
             place = f.let(f"getelementptr {of}, ptr {base}, i64 {first}")
-            suffix, lanes = self.memory_suffix(of), self.w.vector("i1")
+            suffix, lanes = self.w.suffix(of), self.w.vector("i1")
             f.declare(f"declare void @llvm.masked.store.{suffix}.p0({vector}, ptr, i32, {lanes})")
             operands = f"{vector} {text}, ptr {place}, i32 {align}, {lanes} {mask.text}"
             f.do(f"call void @llvm.masked.store.{suffix}.p0({operands})")
         else:
             assert mask is not None
-            self.w.scatter(of, text, self.places(of, base, first, size, element), mask.text)
+            self.w.scatter(x, self.places(of, base, first, size, element), mask.text)
 
     # ---- operands and results
 

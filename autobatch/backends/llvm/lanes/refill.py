@@ -264,10 +264,7 @@ class Refilled(GangLoop):
                 self.write(number, self.lanes_of(stored(number.dtype), base, x.size * many, k * many + j), done)
 
     def write(self, x: LaneValue, places: str, done: LaneValue) -> None:
-        of, text = stored(x.dtype), x.text
-        if x.dtype == "bool":
-            text = self.f.let(f"zext {self.w.vector('i1')} {text} to {self.w.vector(of)}")
-        self.w.scatter(of, text, places, done.text)
+        self.w.scatter(x, places, done.text)
 
     # ---- the next rows
 
@@ -324,11 +321,7 @@ class Refilled(GangLoop):
 
     def gathered(self, dtype: str, base: str, size: int, element: int, mask: LaneValue) -> LaneValue:
         """One number of the row of each lane."""
-        of = stored(dtype)
-        found = self.w.gathered(of, self.lanes_of(of, base, size, element), mask.text)
-        if dtype == "bool":
-            found = self.f.let(f"trunc {self.w.vector(of)} {found} to {self.w.vector('i1')}")
-        return LaneValue(found, dtype)
+        return self.w.gathered(dtype, self.lanes_of(stored(dtype), base, size, element), mask.text)
 
     def lanes_of(self, of: str, base: str, size: int, element: int) -> str:
         """Where a number of the row of each lane lies."""

@@ -235,30 +235,39 @@ class LaneWriter:
 
     # ---- memory, each lane its own place
 
-    def gathered(self, of: str, places: str, where: str, align: int | None = None, otherwise: str = ZERO) -> str:
+    def gathered(
+        self, dtype: str, places: str, where: str, align: int | None = None, otherwise: str = ZERO
+    ) -> LaneValue:
         """What stands at addresses, in the lanes of a mask."""
-        vector, name = self.vector(of), f"@llvm.masked.gather.{self._suffix(of)}"
+        of, pointers, lanes = stored(dtype), self.vector("ptr"), self.vector("i1")
+        vector, name, align = (
+            self.vector(of),
+            f"@llvm.masked.gather.{self.suffix(of)}.v{self.width}p0",
+            align or BYTES[of],
+        )
         if BYTES[of] >= GATHERED:
-            self.f.declare(f"declare {vector} {name}({self.vector('ptr')}, i32, {self.vector('i1')}, {vector})")
-            operands = f"i32 {align or BYTES[of]}, {self.vector('i1')} {where}, {vector} {otherwise}"
-            return self.f.let(f"call {vector} {name}({self.vector('ptr')} {places}, {operands})")
+            self.f.declare(f"declare {vector} {name}({pointers}, i32, {lanes}, {vector})")
+            operands = f"{pointers} {places}, i32 {align}, {lanes} {where}, {vector} {otherwise}"
+            return LaneValue(self.f.let(f"call {vector} {name}({operands})"), dtype)
         found = ZERO
         for k, place in enumerate(self._places_of_lanes(of, places, where)):
-            x = self.f.let(f"load {of}, ptr {place}, align {align or BYTES[of]}")
+            x = self.f.let(f"load {of}, ptr {place}, align {align}")
             found = self.f.let(f"insertelement {vector} {found}, {of} {x}, i32 {k}")
-        return found
+        return LaneValue(self.f.let(f"trunc {vector} {found} to {lanes}") if dtype == "bool" else found, dtype)
 
-    def scatter(self, of: str, x: str, places: str, where: str) -> None:
+    def scatter(self, x: LaneValue, places: str, where: str) -> None:
         """Write what lanes have to their addresses, in the lanes of a mask."""
-        vector, name = self.vector(of), f"@llvm.masked.scatter.{self._suffix(of)}"
+        of, pointers, lanes = stored(x.dtype), self.vector("ptr"), self.vector("i1")
+        vector, name = self.vector(of), f"@llvm.masked.scatter.{self.suffix(of)}.v{self.width}p0"
         if BYTES[of] >= GATHERED:
-            self.f.declare(f"declare void {name}({vector}, {self.vector('ptr')}, i32, {self.vector('i1')})")
-            operands = f"{self.vector('ptr')} {places}, i32 {BYTES[of]}, {self.vector('i1')} {where}"
-            self.f.do(f"call void {name}({vector} {x}, {operands})")
+            self.f.declare(f"declare void {name}({vector}, {pointers}, i32, {lanes})")
+            operands = f"{pointers} {places}, i32 {BYTES[of]}, {lanes} {where}"
+            self.f.do(f"call void {name}({vector} {x.text}, {operands})")
             return
+        text = self.f.let(f"zext {lanes} {x.text} to {vector}") if x.dtype == "bool" else x.text
         with self.f.when(self.any(LaneValue(where, "bool"))):  # LLVM's schedulers are quadratic in a block's length
             for k, place in enumerate(self._places_of_lanes(of, places, where)):
-                held = self.f.let(f"extractelement {vector} {x}, i32 {k}")
+                held = self.f.let(f"extractelement {vector} {text}, i32 {k}")
                 self.f.do(f"store {of} {held}, ptr {place}, align {BYTES[of]}")
 
     def _places_of_lanes(self, of: str, places: str, where: str) -> list[str]:
@@ -271,9 +280,9 @@ class LaneWriter:
         chosen = self.f.let(f"select {self.vector('i1')} {where}, {pointers} {places}, {pointers} {elsewhere}")
         return [self.f.let(f"extractelement {pointers} {chosen}, i32 {k}") for k in range(self.width)]
 
-    def _suffix(self, of: str) -> str:
-        """How the names of gathers and scatters end."""
-        return f"v{self.width}{of if of.startswith('i') else f'f{8 * BYTES[of]}'}.v{self.width}p0"
+    def suffix(self, of: str) -> str:
+        """How the names of functions that read and write memory end."""
+        return f"v{self.width}{of if of.startswith('i') else f'f{8 * BYTES[of]}'}"
 
     # ---- instructions
 
