@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 
 import numpy as np
 import pytest
@@ -81,7 +82,19 @@ def of_words(xs):
     return lengths, sorted(w for w in words)
 
 
-FREE = [comprehensions, sums, life, closure, found]
+def around(xs):
+    """A function of its own makes what each member leads to."""
+
+    def near(v):
+        found = []
+        for d in (-1, 1):
+            found.append(v + d)
+        return found
+
+    return sorted({w for v in set(xs) for w in near(v)})
+
+
+FREE = [comprehensions, sums, life, closure, found, around]
 
 
 @pytest.mark.parametrize("backend", ["llvm", "auto", XLA])
@@ -198,6 +211,27 @@ def numbered(xs):
     return sorted(numbers.setdefault(v, len(numbers)) for v in set(xs)), list(numbers)
 
 
+def kept(xs):
+    return any((first := v) > 0 for v in set(xs)), first
+
+
+def numbered_by_a_function(xs):
+    numbers = {}
+
+    def number(v):
+        numbers[v] = len(numbers)
+        return numbers[v]
+
+    return len({number(v) for v in set(xs)}), list(numbers)
+
+
+def makes_keys(xs):
+    counts, total = defaultdict(int), 0
+    for v in set(xs):
+        total += counts[v % 3]
+    return total, list(counts)
+
+
 ORDERED = [
     listed,
     as_a_list,
@@ -213,6 +247,9 @@ ORDERED = [
     by_key,
     concatenated,
     numbered,
+    kept,
+    numbered_by_a_function,
+    makes_keys,
 ]
 
 

@@ -54,8 +54,8 @@ def members(s: LoweringState, value: v.Abstract) -> v.Abstract:
 def iterated(s: LoweringState, node: ast.expr) -> v.Abstract:
     """What a loop or a comprehension runs over: of a set its members, where their order does not matter."""
     value = s.evaluate(node)
-    names = order_free(s.frame.source.node).get(node)
-    if names is None or not all(_takes_any_order(s, n) for n in names):
+    walk = order_free(s.frame.source.node).get(node)
+    if walk is None or not all(_takes_any_order(s, n) for n in walk.added) or any(_makes_keys(s, n) for n in walk.read):
         return begin(s, value)
     if isinstance(value, v.Leaf) and isinstance(value.type, Ref) and (parts := s.context.rules.parts(s, value)):
         value = parts if is_set(parts) else value
@@ -70,6 +70,13 @@ def _takes_any_order(s: LoweringState, name: str) -> bool:
     if isinstance(held, v.Record):
         return held.kind == "table" and held.cls is set
     return held is not None and (is_number(held) or is_static_set(held))
+
+
+def _makes_keys(s: LoweringState, name: str) -> bool:
+    """Is a variable a dict that has a key from where it is asked for?"""
+    held = s.env[name].value if name in s.env else None
+    cls = held.heap.cls if isinstance(held, v.MemoryRow) else held.cls if isinstance(held, v.Record) else None
+    return cls is collections.defaultdict
 
 
 def make_set(s: LoweringState, cls: type, items: Sequence[v.Abstract]) -> v.Abstract:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from autobatch.frontend.syntax.sources import MUTATORS
 
@@ -25,11 +26,20 @@ _KINDS = {ast.Add: "+", ast.Sub: "+", ast.Mult: "*", ast.BitOr: "|", ast.BitAnd:
 _OF_SETS = {"add": "|", "update": "|", "discard": "-"}
 
 
+class Walk(NamedTuple):
+    """What runs over a set: the variables that it adds to, where these are numbers or sets, and those that it reads,
+    where reading them changes nothing."""
+
+    added: frozenset[str] = frozenset()
+    read: frozenset[str] = frozenset()
+
+
 @lru_cache(maxsize=4096)
-def order_free(function: ast.AST) -> Mapping[ast.expr, frozenset[str]]:
-    """The iterables of a function whose items may come in any order, and the variables that loops over them add to,
-    where these are numbers or sets."""
-    found: dict[ast.expr, frozenset[str]] = {}
+def order_free(function: ast.AST) -> Mapping[ast.expr, Walk]:
+    """The iterables of a function whose items may come in any order."""
+    found: dict[ast.expr, Walk] = {}
+    inner = [n for n in ast.walk(function) if isinstance(n, ast.FunctionDef) and n is not function]
+    changing = frozenset(f.name for f in inner if _changes_outside(f))
     for node in ast.walk(function):
         match node:
             case ast.Call(
@@ -38,24 +48,51 @@ def order_free(function: ast.AST) -> Mapping[ast.expr, frozenset[str]]:
                 keywords=named,
             ) if name in CONSUMERS and not more and all(k.arg != "key" for k in named):
                 # (of equal keys the first comes first; sum() with a start may put lists together)
-                found |= _iterated(made)
+                found |= _iterated(made, changing)
             case ast.SetComp():
-                found |= _iterated(node)
-            case ast.For(orelse=[]) if (names := _added_to(node, function)) is not None:
-                found[node.iter] = names
+                found |= _iterated(node, changing)
+            case ast.For(orelse=[]) if (walk := _turns(node, function)) is not None:
+                found[node.iter] = walk
     return found
 
 
-def _iterated(made: ast.GeneratorExp | ast.ListComp | ast.SetComp) -> Mapping[ast.expr, frozenset[str]]:
-    """What a comprehension runs over; nothing where it changes something on the way."""
-    calls = (n.func for n in ast.walk(made) if isinstance(n, ast.Call))
-    if any(isinstance(f, ast.Attribute) and f.attr in MUTATORS for f in calls):
+def _iterated(made: ast.GeneratorExp | ast.ListComp | ast.SetComp, changing: frozenset[str]) -> Mapping[ast.expr, Walk]:
+    """What a comprehension runs over; nothing where it changes something on the way, or calls a function that does."""
+    nodes = list(ast.walk(made))
+    calls = {n.func.id for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+    if calls & changing or any(isinstance(n, ast.NamedExpr) or _changed(n) is not None for n in nodes):
         return {}
-    return dict.fromkeys((g.iter for g in made.generators), frozenset())
+    return dict.fromkeys((g.iter for g in made.generators), Walk())
 
 
-def _added_to(loop: ast.For, function: ast.AST) -> frozenset[str] | None:
-    """The variables that the turns of a loop add to; None where the order of its turns may matter."""
+def _changes_outside(function: ast.FunctionDef) -> bool:
+    """Does a function change a variable, or what one holds, that is not its own?"""
+    nodes = list(ast.walk(function))
+    own = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    if any(isinstance(n, ast.Nonlocal | ast.Global) for n in nodes):
+        return True
+    return any(not isinstance(x, ast.Name) or x.id not in own for x in map(_changed, nodes) if x is not None)
+
+
+def _changed(node: ast.AST) -> ast.expr | None:
+    """What a node changes in place, without attributes and items on the way there; None where it changes nothing."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=held, attr=attr)) if attr in MUTATORS:
+            pass
+        case (
+            ast.Attribute(value=held, ctx=ast.Store() | ast.Del())
+            | ast.Subscript(value=held, ctx=ast.Store() | ast.Del())
+        ):
+            pass
+        case _:
+            return None
+    while isinstance(held, ast.Attribute | ast.Subscript):
+        held = held.value
+    return held
+
+
+def _turns(loop: ast.For, function: ast.AST) -> Walk | None:
+    """What the turns of a loop read and add to; None where their order may matter."""
     body = _Turns()
     body.read |= set(_names(loop.iter))
     if not body.bind(loop.target) or not body.run(loop.body, set(body.own)):
@@ -65,7 +102,7 @@ def _added_to(loop: ast.For, function: ast.AST) -> frozenset[str] | None:
     several = any(len(kinds) > 1 for kinds in body.added.values()) or len(body.returned) > 1
     if kept or several or (body.returned and body.added):
         return None
-    return frozenset(body.added)
+    return Walk(frozenset(body.added), frozenset(body.read))
 
 
 def _loads(node: ast.AST, bound: frozenset[str], without: ast.For) -> Iterator[str]:
