@@ -35,18 +35,11 @@ Arguments = Sequence[v.Abstract]
 Named = dict[str, v.Abstract]
 
 
-def _index(items: Any, value: Any) -> Any:
+def _index(items: Any, value: Any, words: str) -> Any:
     for position, item in enumerate(items):
         if item == value:
             return position
-    raise ValueError("the value is not in the list")
-
-
-def _place_to_remove(items: Any, value: Any) -> Any:
-    for position, item in enumerate(items):
-        if item == value:
-            return position
-    raise ValueError("list.remove(x): x not in list")
+    raise ValueError(words)
 
 
 def _index_between(items: Any, value: Any, start: Any, stop: Any) -> Any:
@@ -468,14 +461,14 @@ def join(s: LoweringState, args: Arguments) -> v.Abstract:
 def index_of(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
     """`receiver.index(value)` of a list or tuple, also with a start and a stop."""
     if len(args) == 1:
-        return run(s, _index, [receiver, *args], kwargs)
+        return run(s, _index, [receiver, *args, v.Static("the value is not in the list")], kwargs)
     bounds = [*args[1:], v.Static(None)][:2]
     return run(s, _index_between, [receiver, args[0], *bounds], kwargs)
 
 
 def place_to_remove(s: LoweringState, receiver: v.Abstract, value: v.Abstract) -> v.Abstract:
     """Where `receiver.remove(value)` takes an element out."""
-    return run(s, _place_to_remove, [receiver, value], {})
+    return run(s, _index, [receiver, value, v.Static("list.remove(x): x not in list")], {})
 
 
 # ---- standard
