@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import struct
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
@@ -128,6 +128,18 @@ class Op:
 
 
 MARKS = ("exact", "choice")
+
+
+def _of_no_elements(function: Callable[[Any], Any]) -> str:
+    try:
+        function(())
+    except ValueError as error:
+        return str(error)
+    raise AssertionError(f"{function} does not fail")
+
+
+NO_ELEMENTS = {"max": _of_no_elements(max), "min": _of_no_elements(min)}
+"""What this version of Python says of an empty sequence."""
 
 
 def own(name: str, **params: Any) -> Op:

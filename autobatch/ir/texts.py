@@ -88,6 +88,19 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Type]] = {
 }
 """By name: the function, and the type of its result."""
 
+
+def misfit(function: str, args: Sequence[Any], numbers: Sequence[bool]) -> str | None:
+    """What Python says where a function takes no operands of these types: tried on one of each."""
+    given = iter(numbers)
+    try:
+        FUNCTIONS[function][0](*((1 if next(given) else "a") if a is ... else a for a in args))
+    except TypeError as error:
+        return str(error)
+    except FAILURES:
+        return None
+    return None
+
+
 MAY_FAIL = {
     "int",
     "float_bits",

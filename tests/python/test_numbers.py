@@ -1,5 +1,6 @@
 """Python's operators and the functions of `math`: what they raise, and what they give."""
 
+import cmath
 import itertools
 import math
 import operator
@@ -11,6 +12,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.frontend.library.domains import DOMAINS
+from autobatch.testing import assert_same
 from tests.conftest import Golden
 
 INF, NAN = math.inf, math.nan
@@ -355,3 +357,46 @@ def test_methods_of_numbers(backend: str) -> None:
     assert ab.unbatch(ab.batched(whole, backend=backend)(given)) == [whole(x) for x in given]
     numbers = [0, 1, -1, 7, -8, 1000, 2**29]
     assert ab.unbatch(ab.batched(bits, backend=backend)(numbers)) == [bits(n) for n in numbers]
+
+
+def _transform(xs):
+    n = len(xs)
+    return [abs(sum(x * cmath.exp(-2j * cmath.pi * k * i / n) for i, x in enumerate(xs))) for k in range(n)]
+
+
+def _fast_transform(xs):
+    if len(xs) == 1:
+        return [complex(xs[0])]
+    even, odd = _fast_transform(xs[0::2]), _fast_transform(xs[1::2])
+    turned = [cmath.exp(-2j * cmath.pi * k / len(xs)) * odd[k] for k in range(len(odd))]
+    return [e + t for e, t in zip(even, turned)] + [e - t for e, t in zip(even, turned)]
+
+
+def _power(xs):
+    return sum(abs(z) ** 2 for z in _fast_transform(xs))
+
+
+def _roots(xs):
+    a, b = xs[0], xs[-1]
+    d = cmath.sqrt(b * b - 4 * a)
+    return (
+        d.imag,
+        (-b - d).real,
+        cmath.phase(complex(a, b)),
+        abs(cmath.rect(a, b)),
+        complex(real=a, imag=2).conjugate().imag,
+    )
+
+
+@pytest.mark.parametrize("backend", ["auto", "llvm", "xla"])
+@pytest.mark.parametrize("function", [_transform, _power, _roots])
+def test_complex_numbers_are_made_of_two(function, backend):
+    lists = [[1.0, 2.0, 3.0, 4.0], [2.0, 0.5], [-1.5, 0.25]]
+    got = ab.batched(function, backend=backend)(lists)
+    got = list(zip(*map(list, got), strict=True)) if isinstance(got, tuple) else list(got)
+    assert_same([[float(x) for x in np.ravel(g)] for g in got], [list(np.ravel(function(x))) for x in lists])
+
+
+def test_derivatives_through_complex_numbers():
+    got = ab.grad(ab.batched(lambda x: abs(cmath.exp(complex(x, 1.0)))))([0.5, -1.0])
+    assert_same([float(x) for x in got], [math.exp(0.5), math.exp(-1.0)])

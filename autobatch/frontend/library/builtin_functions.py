@@ -15,6 +15,7 @@ from typing import Any
 from autobatch.frontend.library import sets, tables
 from autobatch.frontend.library.domains import guard
 from autobatch.frontend.library.graphs import packed_field, viewed
+from autobatch.frontend.library.numpy_arrays import complex_of
 from autobatch.frontend.library.ordering import ordered
 from autobatch.frontend.library.texts import as_float, is_text, text
 from autobatch.frontend.lowering import unions
@@ -49,7 +50,7 @@ from autobatch.frontend.lowering.operators import apply_binary
 from autobatch.frontend.lowering.reductions import extreme, product_of, reduce_sequence, sum_of
 from autobatch.frontend.lowering.selection import apply_choice, is_one_of, tested
 from autobatch.frontend.lowering.sequences import enumerated, length, make_range, reverse, sequence, zipped
-from autobatch.frontend.lowering.state import LoweringState, UnseenInTraces, fold, hand_out, note
+from autobatch.frontend.lowering.state import LoweringState, UnseenInTraces, fold, note
 from autobatch.frontend.lowering.unions import is_list, is_word, of_sorts
 from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.memory.list_heap import tuple_of
@@ -57,7 +58,7 @@ from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import describe, is_python, layout_of
 from autobatch.frontend.types.needs import need
 from autobatch.frontend.types.statics import MISSING, inputs
-from autobatch.ir.core import BOOL, INT, Array, List, Operand, Ref, Tag, Type, Value
+from autobatch.ir.core import Array, List, Operand, Ref, Tag, Type, Value
 
 Arguments = Sequence[v.Abstract]
 Named = dict[str, v.Abstract]
@@ -302,6 +303,15 @@ def _sum(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return sum_of(s, args[0], start, builtin=True)
 
 
+def _complex(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
+    given = [*args, *(kwargs[name] for name in ("real", "imag") if name in kwargs)]
+    if all(isinstance(x, v.Static) for x in given):
+        return fold(s, complex, *(x.value for x in given if isinstance(x, v.Static)))
+    if not all(is_number(present(s, x)) for x in given) or len(given) > 2 or (kwargs and "real" not in kwargs):
+        s.refuse("complex() is computed of one or two numbers, the real part first", "make it so")
+    return traced(s, complex_of, *(present(s, x) for x in given))
+
+
 def _float_sum(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return to_float(s, sum_of(s, args[0], v.Static(0.0)))
 
@@ -479,22 +489,6 @@ def _one_of(
     return conditional(s, test(s, fit), lambda t: v.Static(cls), lambda t: _one_of(t, dict(others), test))
 
 
-def _str(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
-    value = present(s, args[0]) if args else v.Static("")
-    if isinstance(value, v.Static):
-        hand_out(s.context, value.value)
-        return v.Static(str(value.value))
-    if isinstance(value, v.Leaf) and (is_text(value) or value.type in (INT, BOOL)):
-        return text(s, "format", v.Static("{}"), value)
-    if written(s, value, "__str__"):
-        return s.call(attribute(s, value, "__str__"), [])
-    if isinstance(value, v.Record) and getattr(value.cls, "__str__", None) is BaseException.__str__:
-        given = value.get("args")
-        if isinstance(given, v.Record) and len(given.items) < 2:
-            return _str(s, given.items, {})
-    s.refuse("str() of a value of the program cannot be compiled", "make strings before packing")
-
-
 def _set(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return sets.set_of(s, args[0] if args else None)
 
@@ -573,10 +567,11 @@ def PARTIAL() -> None:
 BUILTINS: dict[Any, Builtin] = {
     range: _range, len: _len, enumerate: _enumerate, zip: _zip, reversed: _reversed, map: _map, filter: _filter,
     list: _list, tuple: _tuple, dict: _dict, isinstance: _isinstance, int: _int, float: _float, bool: _bool,
+    complex: _complex,
     round: _round, abs: _abs, divmod: _divmod, pow: _pow, sum: _of_members(_sum),
     any: _of_members(_any), all: _of_members(_all), min: _of_members(_min), max: _of_members(_max),
     sorted: _of_members(_sorted), super: _super, getattr: _getattr, hasattr: _hasattr, type: _type, callable: _callable,
-    str: _str, ord: _ord, chr: _chr, set: _set, frozenset: _frozenset,
+    ord: _ord, chr: _chr, set: _set, frozenset: _frozenset,
     sets.elements: _elements, sets.alike: _alike, collections.Counter: sets.make_counter,
     collections.OrderedDict: sets.make_ordered_dict,
     collections.defaultdict: sets.make_defaultdict, collections.deque: tables.make_deque,

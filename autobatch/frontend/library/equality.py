@@ -36,11 +36,12 @@ def compares_fields(cls: type | None) -> bool:
     return _is_generated(cls, "__eq__")
 
 
-def _is_generated(cls: type | None, name: str) -> bool:
-    """Has `dataclass` made this method, which has no text then?"""
+def _is_generated(cls: type | None, name: str, wrapped: bool = False) -> bool:
+    """Has `dataclass` made this method, which has no text then? `wrapped`: it is inside another function."""
     if cls is None or not dataclasses.is_dataclass(cls):
         return False
     method = inspect.getattr_static(cls, name, None)
+    method = inspect.unwrap(method) if wrapped and method is not None else method
     return isinstance(method, types.FunctionType) and method.__code__.co_filename == "<string>"
 
 
@@ -276,6 +277,19 @@ def fields_as_key(cls: type) -> Any:
     """A function with source, that gives the fields which the order of a dataclass compares."""
     names = "".join(f"self.{f.name}, " for f in dataclasses.fields(cls) if f.compare)
     return _function(cls, "key", f"def key(self):\n    return ({names})\n")
+
+
+@lru_cache(maxsize=512)
+def fields_shown(cls: type) -> Any:
+    """A function with source, that says what the `__repr__` of a dataclass or a NamedTuple does; None for others."""
+    if is_namedtuple(cls):
+        names = list(getattr(cls, "_fields", ()))
+    elif _is_generated(cls, "__repr__", wrapped=True):
+        names = [f.name for f in dataclasses.fields(cls) if f.repr]
+    else:
+        return None
+    shown = ", ".join(f"{n}={{self.{n}!r}}" for n in names)
+    return _function(cls, "__repr__", f"def shown(self):\n    return f{f'{cls.__qualname__}({shown})'!r}\n")
 
 
 @lru_cache(maxsize=512)

@@ -10,11 +10,13 @@ case. Where paths meet it is NumPy's if it is on one of them. Numbers are neithe
 
 from __future__ import annotations
 
+import cmath
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import jax.scipy.special as special
 import numpy as np
@@ -23,6 +25,7 @@ from autobatch.frontend.library.ndarray import is_dynamic
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import Layout, LeafLayout, ListingLayout, OptionalLayout, RecordLayout, layout_of
 from autobatch.frontend.types.statics import inputs
+from autobatch.ir import jax_compat
 from autobatch.ir.core import Array, List, Type, Value
 
 _OPERATORS = "_operator"
@@ -152,6 +155,25 @@ def _flags(layout: Layout) -> Iterator[bool]:
 # Functions of NumPy and `math` that mean a function of `jax.numpy` inside per-example code; names that are refused.
 
 
+_ALIKE = ("exp", "log", "sqrt", "log10", "sin", "cos", "tan", "sinh", "cosh", "tanh", "isnan", "isinf", "isfinite")
+_INVERSE = ("sin", "cos", "tan", "sinh", "cosh", "tanh")
+_OF_CMATH = {x: x for x in _ALIKE} | {f"a{x}": f"arc{x}" for x in _INVERSE} | {"phase": "angle"}
+"""Functions of `cmath`, and what `jax.numpy` calls them."""
+
+
+def complex_of(real: Any, imag: Any = 0.0) -> Any:
+    """`complex(real, imag)`"""
+    if jnp.iscomplexobj(real) or jnp.iscomplexobj(imag):
+        return real + imag * 1j
+    dtype = jax_compat.float_dtype()
+    return jax_compat.weakened(jax.lax.complex(jnp.asarray(real, dtype), jnp.asarray(imag, dtype)))
+
+
+def _of_complex(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A function of `cmath`, which takes its operand for complex: the root of -1 is i."""
+    return lambda z: function(z if jnp.iscomplexobj(z) else z + 0j)
+
+
 _MATH: dict[Any, Any] = {
     math.exp: jnp.exp, math.expm1: jnp.expm1, math.log1p: jnp.log1p, math.log2: jnp.log2,
     math.log10: jnp.log10, math.sqrt: jnp.sqrt, math.sin: jnp.sin, math.cos: jnp.cos, math.tan: jnp.tan,
@@ -165,6 +187,8 @@ _MATH: dict[Any, Any] = {
     math.floor: lambda x: int(jnp.floor(x)), math.ceil: lambda x: int(jnp.ceil(x)),
     math.trunc: lambda x: int(jnp.trunc(x)),
     math.exp2: jnp.exp2,
+    **{getattr(cmath, name): _of_complex(getattr(jnp, meaning)) for name, meaning in _OF_CMATH.items()},
+    cmath.rect: lambda r, phi: r * jnp.exp(1j * phi), cmath.polar: lambda z: (jnp.abs(z), jnp.angle(z)),
 }  # fmt: skip
 
 REFUSED: dict[str, tuple[str, str]] = {

@@ -19,27 +19,42 @@ from typing import Any
 import jax.numpy as jnp
 
 from autobatch.frontend.library.builtin_functions import BUILTINS
+from autobatch.frontend.library.equality import fields_shown
 from autobatch.frontend.library.tables import EMPTY, concatenate, flatten
+from autobatch.frontend.library.texts import is_text, text
+from autobatch.frontend.lowering.attributes import alternatives, written
 from autobatch.frontend.lowering.calls import activate, bind_arguments
 from autobatch.frontend.lowering.comprehensions import collect
-from autobatch.frontend.lowering.joins import stored
+from autobatch.frontend.lowering.joins import conditional, stored
+from autobatch.frontend.lowering.numbers import operand_of
+from autobatch.frontend.lowering.operators import identical
+from autobatch.frontend.lowering.selection import of_each
 from autobatch.frontend.lowering.sequences import sequence, sliced
-from autobatch.frontend.lowering.state import LoweringState
+from autobatch.frontend.lowering.state import LoweringState, hand_out
+from autobatch.frontend.lowering.unions import by_type
 from autobatch.frontend.memory.list_heap import copied
 from autobatch.frontend.syntax.generators import lent
 from autobatch.frontend.syntax.iterator_variables import listed
 from autobatch.frontend.syntax.sources import Lent, source_of
 from autobatch.frontend.types import values as v
+from autobatch.ir.core import BOOL, INT, List, Ref
 
 Arguments = Sequence[v.Abstract]
 Named = dict[str, v.Abstract]
 
 
-def _index(items: Any, value: Any, words: str) -> Any:
+def _index(items: Any, value: Any) -> Any:
     for position, item in enumerate(items):
         if item == value:
             return position
-    raise ValueError(words)
+    raise ValueError(f"{value!r} is not in list")
+
+
+def _place_to_remove(items: Any, value: Any) -> Any:
+    for position, item in enumerate(items):
+        if item == value:
+            return position
+    raise ValueError("list.remove(x): x not in list")
 
 
 def _index_between(items: Any, value: Any, start: Any, stop: Any) -> Any:
@@ -47,7 +62,7 @@ def _index_between(items: Any, value: Any, start: Any, stop: Any) -> Any:
     for k in range(len(places)):
         if items[places[k]] == value:
             return places[k]
-    raise ValueError("the value is not in the list")
+    raise ValueError(f"{value!r} is not in list")
 
 
 def _reduce(function: Any, items: Any) -> Any:
@@ -386,6 +401,85 @@ def _is_close(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     return run(s, _isclose, args, {"rel_tol": v.Static(1e-9), "abs_tol": v.Static(0.0)} | kwargs)
 
 
+def _quoted(word: Any) -> Any:
+    quote = '"' if "'" in word and '"' not in word else "'"
+    made = quote
+    for letter in word:
+        if letter == quote or letter == "\\":
+            made += "\\" + letter
+        elif letter.isprintable():
+            made += letter
+        elif letter in "\n\r\t":
+            made += "\\n" if letter == "\n" else "\\r" if letter == "\r" else "\\t"
+        else:
+            code = ord(letter)
+            digits = 2 if code < 256 else 4 if code < 65536 else 8
+            made += "\\x" if digits == 2 else "\\u" if digits == 4 else "\\U"
+            for k in range(digits):
+                made += "0123456789abcdef"[(code >> 4 * (digits - 1 - k)) % 16]
+    return made + quote
+
+
+def _list_shown(items: Any) -> Any:
+    return "[" + ", ".join([repr(x) for x in items]) + "]"
+
+
+def _tuple_shown(items: Any) -> Any:
+    return "(" + ", ".join([repr(x) for x in items]) + (",)" if len(items) == 1 else ")")
+
+
+def _dict_shown(items: Any) -> Any:
+    return "{" + ", ".join([repr(k) + ": " + repr(x) for k, x in items.items()]) + "}"
+
+
+_SHOWN: dict[Any, Callable[[Any], Any]] = {list: _list_shown, tuple: _tuple_shown, dict: _dict_shown}
+
+
+def _shown(s: LoweringState, value: v.Abstract, function: Callable[[Any], str]) -> v.Abstract:
+    """`str(value)` or `repr(value)`, whichever function it is."""
+
+    def of(t: LoweringState, x: v.Abstract) -> v.Abstract:
+        return _shown(t, x, function)
+
+    if (made := of_each(s, (value,), of)) is not None:
+        return made
+    if alternatives(s, value):
+        return by_type(s, value, of, v.Static("None"))
+    if isinstance(value, v.Static):
+        hand_out(s.context, value.value)
+        return v.Static(function(value.value))
+    if is_text(value):
+        return value if function is str else run(s, _quoted, [value], {})
+    if isinstance(value, v.Leaf) and value.type in (INT, BOOL):
+        return text(s, "format", v.Static("{}"), value)
+    if isinstance(value, v.Leaf) and not isinstance(value.type, Ref | List):
+        s.refuse(f"{function.__name__}() of a value of the program cannot be compiled", "make strings before packing")
+    missing = operand_of(s, identical(s, value, v.Static(None)))
+    if s.block.truth(missing) is not False:
+        there = value.value if isinstance(value, v.Optional) else value
+        return conditional(s, missing, lambda t: v.Static("None"), lambda t: of(t, there))
+    return _present_shown(s, value, function)
+
+
+def _present_shown(s: LoweringState, value: v.Abstract, function: Callable[[Any], str]) -> v.Abstract:
+    """Of an object or a container."""
+    cls = BUILTINS[type](s, [value], {})
+    kind = cls.value if isinstance(cls, v.Static) else None
+    fields_of = fields_shown(kind) if isinstance(kind, type) else None
+    for method in ("__str__", "__repr__") if function is str else ("__repr__",):
+        if written(s, value, method) and (method == "__str__" or fields_of is None):
+            return s.call(s.context.rules.attribute(s, value, method), [])
+    if isinstance(kind, type) and issubclass(kind, BaseException) and function is str:
+        given = s.context.rules.attribute(s, value, "args")
+        if isinstance(given, v.Record) and len(given.items) < 2:
+            return s.call(v.Static(repr if given.items and issubclass(kind, KeyError) else str), given.items)
+    if kind in _SHOWN:
+        return run(s, _SHOWN[kind], [value], {})
+    if fields_of is None:
+        s.refuse(f"{function.__name__}() of a value of the program cannot be compiled", "make strings before packing")
+    return s.call(v.Static(fields_of), [value])
+
+
 def _listed(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     """What an iterator in a variable runs over, as a list."""
     if isinstance(args[0], v.Generator):
@@ -429,6 +523,8 @@ LIBRARY: dict[Any, Callable[[LoweringState, Arguments, Named], v.Abstract]] = {
     math.lcm: _written(_lcm),
     math.perm: _permutations,
     oct: _based(8, "0o"),
+    repr: lambda s, args, kwargs: _shown(s, args[0], repr),
+    str: lambda s, args, kwargs: _shown(s, args[0], str) if args else v.Static(""),
     pow: lambda s, args, kwargs: (BUILTINS[pow] if len(args) == 2 else _written(_power))(s, args, kwargs),
     operator.itemgetter: lambda s, args, kwargs: run(s, _item_of if len(args) == 1 else _items_of, args, kwargs),
 }
@@ -461,14 +557,14 @@ def join(s: LoweringState, args: Arguments) -> v.Abstract:
 def index_of(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
     """`receiver.index(value)` of a list or tuple, also with a start and a stop."""
     if len(args) == 1:
-        return run(s, _index, [receiver, *args, v.Static("the value is not in the list")], kwargs)
+        return run(s, _index, [receiver, *args], kwargs)
     bounds = [*args[1:], v.Static(None)][:2]
     return run(s, _index_between, [receiver, args[0], *bounds], kwargs)
 
 
 def place_to_remove(s: LoweringState, receiver: v.Abstract, value: v.Abstract) -> v.Abstract:
     """Where `receiver.remove(value)` takes an element out."""
-    return run(s, _index, [receiver, value, v.Static("list.remove(x): x not in list")], {})
+    return run(s, _place_to_remove, [receiver, value], {})
 
 
 # ---- standard

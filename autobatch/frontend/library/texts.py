@@ -18,7 +18,7 @@ from autobatch.frontend.lowering.selection import of_each
 from autobatch.frontend.lowering.state import Impure, LoweringState, expand, fold
 from autobatch.frontend.types import values as v
 from autobatch.ir import jax_compat, texts
-from autobatch.ir.core import Array, Ref, Tag
+from autobatch.ir.core import Array, Tag
 from autobatch.ir.ops import own
 
 STR = Tag("str")
@@ -47,6 +47,9 @@ def text(s: LoweringState, function: str, *args: v.Abstract) -> v.Abstract:
         operands.append(integer(s, value.operand) if function != "format" else value.operand)
     if not operands:
         return fold(s, texts.call, function, fixed, ())
+    words = texts.misfit(function, fixed, [x.type != STR for x in operands])
+    if words is not None:
+        s.refuse(words, "check the types of what it is given")
     _, type = texts.FUNCTIONS[function]
     key = ("text", function, tuple(map(repr, fixed)), *operands)
     known = s.block.recall(key)
@@ -165,10 +168,11 @@ def formatted(s: LoweringState, node: ast.JoinedStr) -> v.Abstract:
         if not isinstance(spec, v.Static):
             s.refuse("the format of a value must be a constant", "write it in the string")
         conversion = f"!{chr(piece.conversion)}" if piece.conversion > 0 else ""
-        form += "{" + conversion + (f":{spec.value}" if spec.value else "") + "}"
         value = s.evaluate(piece.value)
-        is_own = isinstance(value, v.MemoryRow) or (isinstance(value, v.Record) and value.kind == "object")
-        is_own = is_own or (isinstance(value, v.Leaf) and isinstance(value.type, Ref))
-        parts.append(s.call(v.Static(str), [value]) if is_own and conversion in ("", "!s") else value)
+        is_plain = isinstance(value, v.Static) or (isinstance(value, v.Leaf) and isinstance(value.type, Array | Tag))
+        if conversion != "!a" and (conversion or (not is_plain and not spec.value)):
+            value, conversion = s.call(v.Static(repr if conversion == "!r" else str), [value]), ""
+        form += "{" + conversion + (f":{spec.value}" if spec.value else "") + "}"
+        parts.append(value)
     made = of_each(s, parts, lambda t, *xs: text(t, "format", v.Static(form), *xs))
     return text(s, "format", v.Static(form), *parts) if made is None else made

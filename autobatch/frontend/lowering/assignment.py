@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -145,13 +145,13 @@ def _unpack(s: LoweringState, targets: Sequence[ast.expr], value: v.Abstract) ->
     stars = [k for k, t in enumerate(targets) if isinstance(t, ast.Starred)]
     count = length(s, found)
     if not stars:
-        _check_count(s, count, len(targets), exact=True)
+        _check_count(s, count, len(targets))
         for position, target in enumerate(targets):
             assign(s, target, _at(s, found, v.Static(position)))
         return
     star = stars[0]
     behind = len(targets) - star - 1
-    _check_count(s, count, len(targets) - 1, exact=False)
+    _check_count(s, count, len(targets) - 1, or_more=True)
     for position, target in enumerate(targets[:star]):
         assign(s, target, _at(s, found, v.Static(position)))
     inner, end = targets[star], -behind if behind else None
@@ -182,17 +182,19 @@ def _at(s: LoweringState, found: v.Record | v.Lazy, index: v.Static | v.Abstract
     return found.item(s, index)
 
 
-def _check_count(s: LoweringState, count: v.Abstract, wanted: int, exact: bool) -> None:
-    message = f"cannot unpack: {'' if exact else 'at least '}{wanted} values are needed"
-    compare: Callable[[Any, Any], Any] = operator.eq if exact else operator.ge
+def _check_count(s: LoweringState, count: v.Abstract, wanted: int, or_more: bool = False) -> None:
+    few = f"not enough values to unpack (expected {'at least ' if or_more else ''}{wanted}, got {{}})"
+    many = f"too many values to unpack (expected {wanted})"
     if isinstance(count, v.Static):
-        if not compare(count.value, wanted):
+        if count.value < wanted or (count.value > wanted and not or_more):
             s.refuse(
-                f"{message}, {count.value} are there",
+                few.format(count.value) if count.value < wanted else many,
                 "unpack as many names as there are values, or the rest with `*rest`",
             )
         return
-    s.check(traced(s, compare, count, v.Static(wanted)).operand, "ValueError", message)
+    s.check(traced(s, operator.ge, count, v.Static(wanted)).operand, "ValueError", few, (operand_of(s, count),))
+    if not or_more:
+        s.check(traced(s, operator.le, count, v.Static(wanted)).operand, "ValueError", many)
 
 
 def _store(s: LoweringState, container: ast.expr, held: v.Abstract, index: v.Abstract, value: v.Abstract) -> None:

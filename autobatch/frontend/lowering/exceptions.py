@@ -17,7 +17,7 @@ import builtins
 import functools
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from autobatch.frontend.library.texts import text
 from autobatch.frontend.lowering.branches import run
@@ -39,7 +39,7 @@ from autobatch.frontend.types import values as v
 from autobatch.ir import texts
 from autobatch.ir.capacity import NO_ROOM
 from autobatch.ir.core import BOOL, INT, Apply, Array, Call, Instruction, List, Literal, Operand, Region, Value, walk
-from autobatch.ir.ops import OWN, own
+from autobatch.ir.ops import NO_ELEMENTS, OWN, own
 
 # ---- raising
 #
@@ -75,17 +75,13 @@ def code_of(s: LoweringState, kind: Kind) -> int:
     return kinds.index(kind)
 
 
-def raise_here(s: LoweringState, kind: Kind, given: Sequence[v.Abstract] | None = None) -> None:
-    """Leave the body of the `try` with an exception. `given`: what it was made with; None where that is not known."""
+def raise_here(s: LoweringState, kind: Kind, arguments: Callable[[], Sequence[v.Abstract]]) -> None:
+    """Leave the body of the `try` with an exception. `arguments`: what it is made with, where a handler looks at it."""
     s.bind(RAISED, v.Static(True))
     s.bind(EXCEPTION, v.Static(code_of(s, kind)))
     if kind not in s.context.memory.looked_at:
         return
-    if given is None:
-        s.refuse(
-            f"the {kind.__name__} that is looked at in a handler is one of Python's own, whose words are not computed",
-            "let the handler do without it, or raise one of your own",
-        )
+    given = arguments()
     known = s.context.memory.looked_at[kind]
     if known not in (None, len(given)):
         s.refuse(
@@ -467,32 +463,53 @@ def _raise(s: LoweringState, failed: Apply, kind: type[BaseException]) -> None:
     if failed.op.name == "check" and failed.op["kind"] == HANDED_ON:
         raise_on(s, failed)
     else:
-        raise_here(s, kind, _given(failed, kind))
+        raise_here(s, kind, lambda: _given(s, failed, kind))
 
 
-def _given(failed: Apply, kind: type[BaseException]) -> list[v.Abstract] | None:
-    """What the exception was made with, of an operation that has failed; None where that is not known."""
-    if failed.op.name != "check":
-        return None
-    message, operands = failed.op["message"], failed.operands[1:]
-    if issubclass(kind, KeyError):
-        return _key(message, operands)
-    if operands:
-        return None
-    return [v.Static(message.replace("{{", "{").replace("}}", "}"))] if message else []
-
-
-def _key(message: str, operands: Sequence[Operand]) -> list[v.Abstract] | None:
-    """The key that a KeyError names, from its words: `{}`, `({}, {})`, `'left'`."""
-    leaves: list[v.Abstract] = [v.Leaf(x) for x in operands]
-    if operands and message == "{}":
-        return leaves
-    if operands and message == f"({', '.join('{}' for _ in operands)})":
-        return [v.Record("tuple", tuple(range(len(leaves))), tuple(leaves))]
+def _given(s: LoweringState, failed: Apply, kind: type[BaseException]) -> list[v.Abstract]:
+    """What Python makes the exception with where an operation has failed."""
+    words, operands = _words(s, failed)
+    values: list[v.Abstract] = [v.Leaf(x) for x in operands]
+    if not issubclass(kind, KeyError):
+        if values:
+            return [text(s, "format", v.Static(words), *values)]
+        return [v.Static(words.format())] if words else []
+    if values and words == "{}":
+        return values
+    if values and words == f"({', '.join('{}' for _ in operands)})":
+        return [v.Record("tuple", tuple(range(len(values))), tuple(values))]
     try:
-        return None if operands else [v.Static(ast.literal_eval(message.replace("{{", "{").replace("}}", "}")))]
-    except (ValueError, SyntaxError):
-        return None
+        return [v.Static(ast.literal_eval(words.format()))]
+    except (ValueError, SyntaxError, IndexError):
+        _refuse_to_say(s, failed)
+
+
+def _words(s: LoweringState, failed: Apply) -> tuple[str, Sequence[Operand]]:
+    """What Python says where an operation has failed: a format, and the values for it."""
+    match failed.op.name:
+        case "check":
+            return failed.op["message"], failed.operands[1:]
+        case "item":
+            return "list index out of range", ()
+        case "reduce":
+            return NO_ELEMENTS[failed.op["kind"]], ()
+        case "load" | "load_is_none":
+            return f"'NoneType' object has no attribute {failed.op['field']!r}", ()
+        case "text" if failed.op["function"] in texts.WHAT_FAILS:
+            _, words = texts.WHAT_FAILS[failed.op["function"]]
+            subject = v.Leaf(failed.operands[0])
+            shown = text(s, "__len__", subject) if failed.op["function"] == "ord" else subject
+            return words, (operand_of(s, shown),) if "{" in words else ()
+        case _:
+            _refuse_to_say(s, failed)
+
+
+def _refuse_to_say(s: LoweringState, failed: Apply) -> NoReturn:
+    s.refuse(
+        "what Python says of an exception of its own, which a handler looks at, is not computed here",
+        "let the handler do without it, or raise one of your own",
+        failed.span,
+    )
 
 
 def _split_rest(s: LoweringState, t: LoweringState, body: list[Instruction], done: Apply) -> None:

@@ -137,7 +137,7 @@ def apply_binary(s: LoweringState, function: Callable[..., Any], a: v.Abstract, 
     if is_stack(s, a) or is_stack(s, b):
         return s.context.rules.stacked(s, function, (a, b))
     are_words = [is_text(x) or _is_string(x) for x in (a, b)]
-    if function is operator.add and (is_text(a) or is_text(b)):
+    if function is operator.add and any(are_words):
         if not all(are_words):
             _refuse(s, function, a, b, cure="make a string of what is none: str(x)")
         return text(s, "__add__", a, b)
@@ -334,8 +334,11 @@ def _ordered(s: LoweringState, function: Callable[..., Any], a: v.Abstract, b: v
         return _telling(s, function, a, b, binary(s, function, a, b))
     if is_stack(s, a) or is_stack(s, b):
         return s.context.rules.stacked(s, function, (a, b))
-    if is_text(a) or is_text(b):
+    are_words = [is_text(x) or _is_string(x) for x in (a, b)]
+    if all(are_words):
         return text(s, f"__{_NAMES[function]}__", a, b)
+    if any(are_words):
+        _refuse(s, function, a, b, cure="compare strings with strings")
     x, y = _expanded(s, a), _expanded(s, b)
     if isinstance(x, v.Record) and isinstance(y, v.Record) and x.kind == y.kind and x.kind in ("tuple", "list"):
         return lexicographic(

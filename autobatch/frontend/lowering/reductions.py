@@ -30,7 +30,7 @@ from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import LeafLayout, type_name
 from autobatch.ir import jax_compat
 from autobatch.ir.core import INT, Array, For, List, Operand, Region, Value
-from autobatch.ir.ops import own
+from autobatch.ir.ops import NO_ELEMENTS, own
 
 Comparison = Callable[[Any, Any], Any]
 
@@ -183,7 +183,7 @@ def _extreme_item(
     if not items:
         if default is not None:
             return default
-        s.check(s.scalar(False), "ValueError", f"{'min' if better is operator.lt else 'max'}() of an empty sequence")
+        s.check(s.scalar(False), "ValueError", NO_ELEMENTS["min" if better is operator.lt else "max"])
         s.dead = True
         return v.Static(None)
     best = items[0]
@@ -249,7 +249,7 @@ def _extreme_of_list(
     count = length(s, keys)
     if checked:
         some = compare_with(s, operator.gt, count, v.Static(0))
-        s.check(operand_of(s, some), "ValueError", f"{kind}() of an empty sequence")
+        s.check(operand_of(s, some), "ValueError", NO_ELEMENTS[kind])
     if isinstance(keys.elem, LeafLayout) and isinstance(keys.elem.type, Array):
         if key is None:
             return _reduce(s, keys, kind)

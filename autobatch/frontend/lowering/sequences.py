@@ -408,8 +408,9 @@ def zipped(s: LoweringState, values: Sequence[v.Abstract], strict: bool) -> v.Ab
     found = [_live(s, x) for x in values]
     counts = [length(s, x) for x in found]
     if strict:
-        for count in counts[1:]:
-            _check_equal(s, counts[0], count)
+        for position, count in enumerate(counts[1:], 2):
+            if count != counts[0]:
+                _check_equal(s, counts[0], count, position)
     if found and all(isinstance(x, v.Record) for x in found):
         columns = [x.items for x in found if isinstance(x, v.Record)]
         rows = tuple(pair(*row) for row in zip(*columns, strict=False))
@@ -440,14 +441,17 @@ def _shortest(s: LoweringState, lists: Sequence[v.Lazy]) -> v.Abstract:
     return reduce(lambda a, b: minimum(s, a, b), (x.length if x.live is None else x.live(s) for x in lists))
 
 
-def _check_equal(s: LoweringState, a: v.Abstract, b: v.Abstract) -> None:
-    if a == b:
-        return
-    if isinstance(a, v.Static) and isinstance(b, v.Static):
-        s.check(s.scalar(False), "ValueError", "zip() arguments have different lengths")
-        s.dead = True
-        return
-    s.check(traced(s, operator.eq, a, b).operand, "ValueError", "zip() arguments have different lengths")
+def _check_equal(s: LoweringState, first: v.Abstract, count: v.Abstract, position: int) -> None:
+    """The argument of `zip` at a position, counted from one, is as long as those in front of it."""
+    others = "argument 1" if position == 2 else f"arguments 1-{position - 1}"
+    for word, compare in (("shorter", operator.ge), ("longer", operator.le)):
+        words = f"zip() argument {position} is {word} than {others}"
+        if not (isinstance(first, v.Static) and isinstance(count, v.Static)):
+            s.check(traced(s, compare, count, first).operand, "ValueError", words)
+        elif not compare(count.value, first.value):
+            s.check(s.scalar(False), "ValueError", words)
+            s.dead = True
+            return
 
 
 def sliced(s: LoweringState, value: v.Abstract, bounds: Sequence[v.Abstract]) -> v.Abstract:

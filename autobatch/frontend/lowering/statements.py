@@ -220,7 +220,9 @@ def raise_statement(s: LoweringState, node: ast.Raise) -> None:
         args = node.exc.args if isinstance(node.exc, ast.Call) else []
         if isinstance(node.exc, ast.Call) and node.exc.keywords:
             s.refuse("an exception that `try` catches is made with named arguments", "give them by position")
-        raise_here(s, cls, [s.evaluate(a) for a in args] if cls in s.context.memory.looked_at or args else [])
+        called = any(isinstance(n, ast.Call) for a in args for n in ast.walk(a))
+        given = [s.evaluate(a) for a in args] if called else None
+        raise_here(s, cls, lambda: [s.evaluate(a) for a in args] if given is None else given)
         return
     message, operands = text(s, node.exc.args[0]) if isinstance(node.exc, ast.Call) and node.exc.args else ("", [])
     s.check(s.scalar(False), cls.__name__, message, operands)

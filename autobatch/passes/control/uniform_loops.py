@@ -45,7 +45,7 @@ from autobatch.ir.core import (
     walk,
 )
 from autobatch.ir.interpret import counted_loop, words
-from autobatch.ir.ops import Op, own
+from autobatch.ir.ops import NO_ELEMENTS, Op, own
 from autobatch.ir.rewrite import Fresh, copy_region, free_values
 from autobatch.passes.analysis.structure import Decisions
 from autobatch.source import Span
@@ -562,9 +562,9 @@ class _Reducing:
             out += [result, *self.fresh.like(held[1:])]
         loop = For(tuple(out), of.count, tuple(init), Region((turn, *carried), tuple(self.body), tuple(nexts)), of.span)
         checks = tuple(
-            Apply((), own("check", kind="ValueError", message=EMPTY[r.op["kind"]]), (out[0],), r.span)
+            Apply((), own("check", kind="ValueError", message=NO_ELEMENTS[r.op["kind"]]), (out[0],), r.span)
             for r in self.reductions
-            if r.op.name == "reduce" and r.op["kind"] in EMPTY and not _is_checked(r, rest)
+            if r.op.name == "reduce" and r.op["kind"] in NO_ELEMENTS and not _is_checked(r, rest)
         )
         gone = frozenset(n for n, i in enumerate(rest) if any(i is r for r in self.reductions))
         return ReducedComprehension(loop, tuple(before), checks, gone)
@@ -643,18 +643,6 @@ def _is_checked(reduction: Apply, rest: Sequence[Instruction]) -> bool:
     """Has the front end asked already whether there are elements?"""
     before = rest[: next(n for n, i in enumerate(rest) if i is reduction)]
     return any(isinstance(i, Apply) and i.op.name == "check" and i.op["kind"] == "ValueError" for i in before)
-
-
-def _without_elements(function: Callable[[Any], Any]) -> str:
-    """What Python says of an empty sequence."""
-    try:
-        function(())
-    except ValueError as error:
-        return str(error)
-    raise AssertionError(f"{function} does not fail")
-
-
-EMPTY = {"max": _without_elements(max), "min": _without_elements(min)}
 
 
 def _no_constant(array: Any) -> Literal:

@@ -41,10 +41,9 @@ from autobatch.ir.core import (
     regions,
     walk,
 )
-from autobatch.ir.ops import OWN, Op, own
+from autobatch.ir.ops import NO_ELEMENTS, OWN, Op, own
 from autobatch.ir.rewrite import ConstantPool, Fresh, with_regions
 from autobatch.passes.analysis.fallible import is_there
-from autobatch.passes.control.uniform_loops import EMPTY
 from autobatch.passes.memory.made_lists import SMALL, Update, is_item, reads_at
 from autobatch.source import NOWHERE
 
@@ -464,9 +463,9 @@ class ArenaMemory:
         parts, result = self.held(i.operands[0]), i.results[0]
         assert isinstance(result.type, Array)
         kind, even = i.op["kind"], ("ties", "even") in i.op.params
-        if kind in EMPTY:
+        if kind in NO_ELEMENTS:
             (some,) = self.traced(lambda n: (truth(n > 0),), parts[:1])
-            self.check(some, "ValueError", EMPTY[kind])
+            self.check(some, "ValueError", NO_ELEMENTS[kind])
         of = reduced(kind, even, result.type)
         (self.names[result],) = self.traced(lambda n, b: (of(n, b),), parts)
 
