@@ -82,3 +82,38 @@ def last_of_each(names, xs):
             if n + "'" in scope:
                 s += scope[n + "'"] ** 2
     return s
+
+
+def _put(kept, word):
+    kept.append(word)
+
+
+def put_by_a_function(names):
+    """A list in memory, whose strings are put together, as a result."""
+    kept = []
+    for k, name in enumerate(names):
+        _put(kept, f"{k}: {name}")
+    return kept
+
+
+def paths(tree):
+    """All paths from the root of a tree to its leaves, by one list that is changed on the way."""
+    kept, path = [], []
+
+    def walk(node):
+        path.append(node.name)
+        if not node.kids:
+            kept.append("/".join(path))
+        for kid in node.kids:
+            walk(kid)
+        path.pop()
+
+    walk(tree)
+    return kept
+
+
+def grouped(names):
+    kept = {}
+    for name in names:
+        _put(kept.setdefault(len(name), []), name + "!")
+    return [f"{n}: {', '.join(words)}" for n, words in sorted(kept.items())], kept

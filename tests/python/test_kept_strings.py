@@ -52,6 +52,9 @@ def test_random_programs(program):
     [
         (kept_strings.tokens, (kept_strings.TEXTS,)),
         (kept_strings.renamed, (kept_strings.TREES,)),
+        (kept_strings.put_by_a_function, (kept_strings.NAMES,)),
+        (kept_strings.paths, (kept_strings.TREES,)),
+        (kept_strings.grouped, (kept_strings.NAMES,)),
         (kept_strings.in_order, NUMBERS),
         (kept_strings.last_of_each, NUMBERS),
     ],

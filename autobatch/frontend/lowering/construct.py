@@ -159,6 +159,8 @@ def initialise(
     if any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(source.node)):
         s.refuse(f"{source.name} returns a value", "only set attributes in it")
     frame = FunctionFrame(s.context, source, {}, constructing=first if itself is made else "", trying=s.frame.trying)
+    if not any(isinstance(n, ast.Try) and n.finalbody for n in ast.walk(source.node)):
+        frame.tried = len(s.frame.trying)
     frame.borrowed = [x for n, x in bound.items() if n != first]
     for value in frame.borrowed:
         s.context.sites.lend(value)
@@ -170,7 +172,10 @@ def initialise(
     s.block = inner.block
     s.env.update((n, inner.env[n]) for n in heaps.variables(inner))
     made_now = inner.env[first].value if first in inner.env else itself
-    return exceptions.take_raised(s, exceptions.with_raised(inner, made_now)) if s.frame.trying else made_now
+    if not s.frame.trying:
+        return made_now
+    made_now = exceptions.take_raised(s, exceptions.with_raised(inner, made_now))
+    return made_now.value if isinstance(made_now, v.Optional) and made_now.unset == first else made_now
 
 
 def of_base(s: LoweringState, function: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract | None:

@@ -18,7 +18,16 @@ import jax.numpy as jnp
 from autobatch.errors import SourceError
 from autobatch.frontend.library.ndarray import dynamic_class, is_dynamic
 from autobatch.frontend.lowering.numbers import coerce, negate, operand_of, present, traced, undefined
-from autobatch.frontend.lowering.state import FLAGS, RESULT, RETURNED, Ended, LoweringState, UnknownResult, expand
+from autobatch.frontend.lowering.state import (
+    FLAGS,
+    RAISED,
+    RESULT,
+    RETURNED,
+    Ended,
+    LoweringState,
+    UnknownResult,
+    expand,
+)
 from autobatch.frontend.memory.heap import Heap, is_state
 from autobatch.frontend.memory.identity import is_array, is_dict_value, is_given, is_list
 from autobatch.frontend.syntax.scopes import is_cell, shown
@@ -133,6 +142,7 @@ def join(
     names = [n for n in {**a.env, **b.env} if a.env.get(n) is not b.env.get(n)]
     names = [n for n in names if _wanted(s, n, node)]
     pairs = [(_bound(a, n), _bound(b, n)) for n in names]
+    pairs = [_alike(x, y) if n == s.frame.constructing else (x, y) for n, (x, y) in zip(names, pairs, strict=True)]
     first, second = places or (s.span, s.span)
     pairs += [(v.BoundVariable(x, first), v.BoundVariable(y, second)) for x, y in extra]
     try:
@@ -152,8 +162,26 @@ def join(
     return joined[len(names) :]
 
 
+def _alike(x: v.BoundVariable, y: v.BoundVariable) -> tuple[v.BoundVariable, v.BoundVariable]:
+    """An object that `__init__` is at, on two paths: an attribute that one has set is there on the other, unset."""
+    if not (isinstance(x.value, v.Record) and isinstance(y.value, v.Record)):
+        return x, y
+    return _with_all(x, x.value, y.value), _with_all(y, y.value, x.value)
+
+
+def _with_all(bound: v.BoundVariable, made: v.Record, other: v.Record) -> v.BoundVariable:
+    more = tuple(k for k in other.keys if k not in made.keys)
+    items = (*made.items, *(v.Unset(str(k)) for k in more))
+    return replace(bound, value=replace(made, keys=(*made.keys, *more), items=items)) if more else bound
+
+
+_TRUE = v.Static(True)
+
+
 def _bound(s: LoweringState, name: str) -> v.BoundVariable:
     bound = s.env.get(name)
+    if name == s.frame.constructing and len(s.frame.trying) == s.frame.tried and _bound(s, RAISED).value == _TRUE:
+        return v.BoundVariable(v.Unset(name), s.span)
     if name not in FLAGS:
         left = s.flag(RETURNED) == v.Static(True) and name != RESULT and not is_state(name)
         if bound is None or left:
@@ -168,7 +196,7 @@ def _bound(s: LoweringState, name: str) -> v.BoundVariable:
 
 def _wanted(s: LoweringState, name: str, node: ast.AST | None) -> bool:
     """Is the variable read behind `node`, the last statement that has run?"""
-    threaded = is_cell(name) and name not in s.frame.source.locals
+    threaded = (is_cell(name) and name not in s.frame.source.locals) or name == s.frame.constructing
     return node is None or name.startswith("<") or threaded or s.frame.source.read_after(name, node)
 
 

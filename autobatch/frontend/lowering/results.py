@@ -228,7 +228,8 @@ def prepared(s: LoweringState, value: v.Abstract, inside: bool, objects: Objects
         case v.MemoryRow(heap=heap) if heap.in_segments and (heap.is_dict or not inside):
             if heap.is_dict and heap.whole in _held_by(heap.whole):
                 s.refuse("the result holds a dict that may hold itself", "return what you need of it")
-            left_by_entry(s, heap.whole)
+            for read in (heap.whole, *(h for h in _held_by(heap.whole) if h.is_strings)):
+                left_by_entry(s, read)
             none, there = missing(s, value), replace(value, null=False)
             if s.block.truth(none) is not False:
                 made = conditional(s, none, lambda t: v.Static(None), lambda t: copied(t, there))

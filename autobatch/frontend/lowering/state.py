@@ -395,7 +395,8 @@ class FunctionFrame:
     enclosing       the variables of the functions around it
     loops           the loops around the statement at hand
     unknown         did some path end at a call whose result is not known yet?
-    constructing    the object whose attributes `__init__` may set
+    constructing    the object whose attributes `__init__` may set; `tried`: how many of `trying` are around its call,
+                    which see no more of the object where it raises something; -1 where `finally` may see it
     borrowed        its arguments, which it may not change
     generators      those that the statement at hand is written into
     trying          what the `try` around the statement at hand catch, outer ones first; `handling`: see `exceptions.py`
@@ -407,6 +408,7 @@ class FunctionFrame:
     enclosing: dict[str, v.Abstract]
     unknown: bool = False
     constructing: str = ""
+    tried: int = -1
     borrowed: list[v.Abstract] = field(default_factory=list)
     settling: dict[str, Span | None] = field(default_factory=dict)
     handling: tuple[str, tuple[int, ...], str | None] | None = None

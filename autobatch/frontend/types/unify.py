@@ -366,7 +366,7 @@ def is_object(layout: Layout) -> bool:
 def _unify_objects(a: Layout, b: Layout) -> Layout:
     """Objects of one class stay what they are, field by field; of several classes, they are only handed on."""
     if isinstance(a, RecordLayout) and isinstance(b, RecordLayout):
-        same = (a.kind, a.cls, a.keys) == (b.kind, b.cls, b.keys)
+        same = (a.kind, a.cls, set(a.keys)) == (b.kind, b.cls, set(b.keys))
         return _unify_records(a, b) if same else LeafLayout(MADE)
     x, y = leaf_type(a), leaf_type(b)
     if x == y and x is not None:
@@ -482,7 +482,7 @@ def _unify_records(a: RecordLayout, b: RecordLayout) -> Layout:
         if _are_other_records(a, b):
             raise LayoutConflict(f"{describe(a)} and {describe(b)}", [_form(a), _form(b)])
         return _apart(_unify_tables(a, b), a, b)
-    if a.kind == b.kind == "dict" and a.keys != b.keys and set(a.keys) == set(b.keys):
+    if a.kind == b.kind and a.kind in ("dict", "object") and a.keys != b.keys and set(a.keys) == set(b.keys):
         position = dict(zip(b.keys, b.items, strict=True))
         b = replace(b, keys=a.keys, items=tuple(position[k] for k in a.keys))
     if a.kind == b.kind == "list" and len(a.items) != len(b.items):
