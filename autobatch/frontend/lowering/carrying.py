@@ -73,6 +73,26 @@ def leaves_early(node: ast.AST, inner: bool = False) -> bool:
     return any(leaves_early(child, inner) for child in ast.iter_child_nodes(node))
 
 
+def completes(statements: Sequence[ast.stmt]) -> bool:
+    """May a path go on behind statements: is there one that neither returns nor raises, breaks or continues?"""
+    return all(map(_completes, statements))
+
+
+def _completes(node: ast.stmt) -> bool:
+    match node:
+        case ast.Return() | ast.Raise() | ast.Break() | ast.Continue():
+            return False
+        case ast.If(body=body, orelse=orelse):
+            return completes(body) or completes(orelse)
+        case ast.While(test=ast.Constant(value=True)):
+            return any(map(breaks, node.body))
+        case ast.Try(body=body, handlers=handlers, orelse=orelse, finalbody=last):
+            goes_on = completes([*body, *orelse]) or any(completes(h.body) for h in handlers)
+            return goes_on and completes(last)
+        case _:
+            return True
+
+
 def may_leave(s: LoweringState, node: Loop) -> bool:
     """May some turn leave the loop: by `break`, `return`, or with what a `try` around it catches?"""
     return bool(s.frame.trying) or any(leaves_early(b) for b in node.body)

@@ -29,6 +29,7 @@ from autobatch.frontend.lowering.branches import (
 )
 from autobatch.frontend.lowering.branches import condition as holds
 from autobatch.frontend.lowering.calls import capture, lookup
+from autobatch.frontend.lowering.carrying import completes
 from autobatch.frontend.lowering.exceptions import (
     EXCEPTION,
     is_caught,
@@ -45,7 +46,7 @@ from autobatch.frontend.lowering.operators import compare_with, contains, equal,
 from autobatch.frontend.lowering.refusals import STATEMENT_REFUSALS
 from autobatch.frontend.lowering.selection import picked
 from autobatch.frontend.lowering.sequences import arithmetic, length, sequence, sliced
-from autobatch.frontend.lowering.state import BROKE, CONTINUED, RESULT, RETURNED, LoweringState, expand, hand_out
+from autobatch.frontend.lowering.state import BROKE, CONTINUED, FLAGS, RESULT, RETURNED, LoweringState, expand, hand_out
 from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.syntax.flattening import placed, with_test_apart
 from autobatch.frontend.syntax.generators import begun, continues, leaves, run_inside
@@ -677,6 +678,18 @@ def execute(s: LoweringState, statements: Sequence[ast.stmt]) -> None:
                 protected(s, node, statement)
             else:
                 statement(s, node)
+        if isinstance(node, ast.Try) and not s.dead and not completes((node,)):
+            _note_left(s)
+            return
+
+
+def _note_left(s: LoweringState) -> None:
+    """No path goes on here. Where none has left in another way, all have returned."""
+    others = (name for name in FLAGS if name != RETURNED)
+    if RESULT in s.env and all(s.flag(name) == v.Static(False) for name in others):
+        s.bind(RETURNED, v.Static(True))
+        result = s.env[RESULT].value
+        s.bind(RESULT, result.value if isinstance(result, v.Optional) and result.unset else result)
 
 
 def statement(s: LoweringState, node: ast.stmt) -> None:
