@@ -24,7 +24,7 @@ from autobatch.frontend.lowering.numbers import negate, present, traced, without
 from autobatch.frontend.lowering.selection import apply_choice, failure_of
 from autobatch.frontend.lowering.state import ClassTest, DictsDiffer, Fact, LoweringState, hand_out, wrap
 from autobatch.frontend.memory import heaps, list_heap
-from autobatch.frontend.syntax.sources import LIBRARIES, is_bound_method
+from autobatch.frontend.syntax.sources import LIBRARIES, is_bound_method, is_user_function, mutated, source_of
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import LeafLayout, ListingLayout, is_python
 from autobatch.frontend.types.statics import inputs, is_namedtuple
@@ -40,6 +40,8 @@ _NUMBER_METHODS = {f.__name__: f for f in (float.is_integer, int.bit_length, int
 
 def attribute(s: LoweringState, value: v.Abstract, name: str) -> v.Abstract:
     """`value.name`"""
+    if name == "__class__":
+        return s.call(v.Static(type), [value])
     value = viewed(s, present(s, value, none=without(name)))
     match value:
         case v.Static():
@@ -153,6 +155,7 @@ def bind(s: LoweringState, found: Any, receiver: v.Abstract, cls: type, name: st
         case property(fget=getter) if getter is not None:
             return s.call(v.Static(getter), [receiver])
         case _ if hasattr(found, "func") and type(found).__name__ == "cached_property":
+            _refuse_cached(s, found.func, receiver, name)
             return s.call(v.Static(found.func), [receiver])
         case staticmethod():
             return v.Static(found.__func__)
@@ -162,8 +165,26 @@ def bind(s: LoweringState, found: Any, receiver: v.Abstract, cls: type, name: st
             return v.Method(v.Static(found), receiver, name)
         case _ if callable(found) and (hasattr(found, "__wrapped__") or hasattr(found, "__autobatch_function__")):
             return v.Method(v.Static(found), receiver, name)
+        case types.MemberDescriptorType():
+            s.check(s.scalar(False), "AttributeError", f"{cls.__name__!r} object has no attribute {name!r}")
+            s.dead = True
+            return v.Static(None)
+        case _ if is_user_function(getattr(type(found), "__get__", None)):
+            return s.call(v.Static(type(found).__get__), [v.Static(found), receiver, v.Static(cls)])
+        case _ if hasattr(type(found), "__get__") and not isinstance(found, type):
+            s.refuse(f"{name} of {cls.__name__} is computed by Python itself", "keep it in an attribute of your own")
         case _:
             return wrap(s.context, found, v.FreeOrigin(cls, cls.__name__, (("attribute", name),)))
+
+
+def _refuse_cached(s: LoweringState, function: types.FunctionType, receiver: v.Abstract, name: str) -> None:
+    """Refuse a property that is kept when it is computed first, where computing it anew may give something else."""
+    source = source_of(function)
+    if isinstance(receiver, v.MemoryRow) or source.node.args.args[0].arg in mutated(source.node):
+        s.refuse(
+            f"{name} is kept when it is computed first, and it, or what it is computed of, changes something",
+            "set an attribute in __init__, or make it a property",
+        )
 
 
 def _of_array(s: LoweringState, value: v.Leaf, type: Array, name: str) -> v.Abstract:
