@@ -223,9 +223,11 @@ class LinearCall:
         return {column: table for table, column, _ in found if moves(tables[table])}
 
     def argument(self, whole: Batch, slot: int) -> Batch:
-        """The part of a batch that a slot is, where several arguments were packed together."""
+        """The part of a batch that a slot is, where several arguments were packed together: behind those of the call
+        may be the objects that the function changes."""
         packed = [s.index for s in (self.given.bound or self.asked).slots if s.kind != "array"]
-        return whole.args[packed.index(slot)] if len(packed) > 1 else whole
+        together = sum(not c.array for c in self.given.program.components)
+        return whole.args[packed.index(slot)] if max(len(packed), together) > 1 else whole
 
     def wrt(self, selection: Selection) -> Wrt:
         """The inputs that the chosen arguments are."""
