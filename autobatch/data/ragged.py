@@ -97,7 +97,7 @@ class Ragged:
         [[(1, array([1., 0.]))], [(2, array([0., 1.]))]]
         """
         bounds = self._bounds("to_list")
-        if self.is_arrays and not isinstance(self.values, Ragged):
+        if self.is_arrays and isinstance(self.values, np.ndarray | jax.Array):
             return [np.asarray(self.values)[a:b] for a, b in pairwise(bounds.tolist())]
         entries = _entries(self.values, int(bounds[-1]))
         lists = [entries[a:b] for a, b in pairwise(bounds.tolist())]

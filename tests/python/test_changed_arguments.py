@@ -53,6 +53,17 @@ def quick_sort(xs):
     return xs
 
 
+def _marked(board, i, j):
+    old, board[i][j] = board[i][j], -1.0
+    return old > 2.0
+
+
+def marked_until(board):
+    """`any` over two loops whose elements change the argument: the one that decides is the last one looked at."""
+    found = any(_marked(board, i, j) for i in range(len(board)) for j in range(len(board[i])))
+    return found, all(_marked(board, i, j) for i in range(len(board)) for j in range(len(board[i])) if i > 0)
+
+
 def by_a_helper(xs):
     def put(ys, y):
         ys.append(y)
@@ -130,6 +141,7 @@ PROGRAMS = [
     (by_a_helper, LISTS),
     (as_a_heap, LISTS),
     (cells, TABLES),
+    (marked_until, TABLES),
     (pairs, PAIRS),
     (bound_to_another, LISTS),
     (left_early, LISTS),

@@ -159,3 +159,45 @@ def test_constructors(function, backend):
         got = ab.batched(function_of_numbers, backend=backend)(*map(list, zip(*PAIRS, strict=True)))
     got = list(zip(*map(list, got), strict=True)) if isinstance(got, tuple) else list(got)
     assert_same(got, [function_of_numbers(*x) for x in PAIRS])
+
+
+class Doubled:
+    def __get__(self, owner, cls=None):
+        return 2 * owner.x
+
+
+class Slotted:
+    __slots__ = ("x", "y")
+    twice = Doubled()
+
+    def __init__(self, x):
+        self.x = x
+
+
+def descriptors(x):
+    made = Slotted(x)
+    try:
+        unset = made.y
+    except AttributeError:
+        unset = -1
+    return made.twice + unset, made.__class__.__name__
+
+
+def causes(x):
+    try:
+        try:
+            if x > 0:
+                raise KeyError("a")
+        except KeyError as error:
+            raise ValueError("b") from error
+    except ValueError as error:
+        return isinstance(error.__cause__, KeyError)
+    return False
+
+
+def test_what_classes_and_python_compute():
+    with ab.options(trace=False):
+        got = ab.batched(descriptors)([1, 2])
+        with pytest.raises(ab.UnsupportedError, match="__cause__ of ValueError is computed by Python itself"):
+            ab.batched(causes)([1, -1])
+    assert_same(list(zip(*map(list, got), strict=True)), [(1, "Slotted"), (3, "Slotted")])

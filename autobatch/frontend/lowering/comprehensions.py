@@ -379,12 +379,15 @@ def nested_reduction(s: LoweringState, node: ast.Call) -> ast.expr | None:
                 return None
         case _:
             return None
-    first, *rest = inner.generators
-    part = ast.copy_location(ast.GeneratorExp(inner.elt, rest), inner)
-    reduced = ast.copy_location(ast.Call(node.func, [part], []), node)
-    return ast.copy_location(
-        ast.Call(node.func, [ast.copy_location(ast.GeneratorExp(reduced, [first]), inner)], []), node
-    )
+    known = s.context.memory.rewritten  # what is noted of loops that these become is found again by them
+    if inner not in known:
+        first, *rest = inner.generators
+        part = ast.copy_location(ast.GeneratorExp(inner.elt, rest), inner)
+        reduced = ast.copy_location(ast.Call(node.func, [part], []), node)
+        outer = ast.copy_location(ast.GeneratorExp(reduced, [first]), inner)
+        known[inner] = ast.copy_location(ast.Call(node.func, [outer], []), node)
+    found: ast.expr = known[inner]
+    return found
 
 
 # ---- appending

@@ -381,6 +381,8 @@ RULES = Rules(
     brought_in,
 )
 ROUNDS = 24
+ALL_ROUNDS = 500
+"""Also of those that find more of memory, of which there are a few for each class, field and function."""
 
 
 @dataclass(frozen=True)
@@ -477,8 +479,9 @@ def _rounds(
     begin: Callable[[], Context], fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> LoweredModule:
     """What lowering comes to when no assumption changes any more."""
-    rounds = ROUNDS
-    while rounds > 0:
+    rounds, left = ROUNDS, ALL_ROUNDS
+    while rounds > 0 and left > 0:
+        left -= 1
         context = begin()
         try:
             found = _settled_round(context, fun, args, kwargs)
