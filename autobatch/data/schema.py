@@ -134,7 +134,7 @@ def nullable_types(schema: Schema) -> frozenset[Type]:
     """The types of places where some example holds None."""
     places = [(f.type, f.nullable) for store in schema.stores for f in store.fields]
     places += [(x.elem, x.nullable) for x in schema.lists]
-    places.append((schema.root, schema.root_nullable and isinstance(schema.root, Ref)))
+    places.append((schema.root, schema.root_nullable))
     return frozenset(type for type, nullable in places if nullable)
 
 

@@ -66,6 +66,14 @@ def largest(xs):
         return 0, str(error)
 
 
+def popped(xs):
+    kept = list(xs)
+    try:
+        return kept.pop() + kept.pop() + kept.pop(2), ""
+    except IndexError as error:
+        return 0, str(error)
+
+
 def divided(xs):
     try:
         return xs[0] // xs[-1], ""
@@ -152,7 +160,19 @@ def root(x):
         return 0.0, str(error)
 
 
-OF_LISTS = [unpacked, unpacked_with_a_rest, indexed, removed, zipped, element, largest, divided, called, collected]
+OF_LISTS = [
+    unpacked,
+    unpacked_with_a_rest,
+    indexed,
+    removed,
+    zipped,
+    element,
+    largest,
+    popped,
+    divided,
+    called,
+    collected,
+]
 CASES = [(f, LISTS) for f in [*OF_LISTS, keyed, attribute]] + [(f, STRINGS) for f in (read, letters, found)]
 
 

@@ -33,6 +33,7 @@ from autobatch.frontend.lowering.carrying import (
     settle,
     yields_of,
 )
+from autobatch.frontend.lowering.exceptions import in_range
 from autobatch.frontend.lowering.joins import arms, as_listing, attempt, join, stored
 from autobatch.frontend.lowering.numbers import operand_of, traced, undefined
 from autobatch.frontend.lowering.sequences import length, sequence
@@ -220,7 +221,9 @@ def make_map(s: LoweringState, found: v.Lazy, body: Body) -> v.Record | v.Listin
     turn = s.context.value(INT, "turn")
     element: Callable[[LoweringState], v.Abstract]
     try:
-        kept, element = body(t, found.item(t, v.Leaf(turn)))
+        item = found.item(t, v.Leaf(turn))
+        in_range(t, turn)
+        kept, element = body(t, item)
         element = partial(_checked, element, s)
         if kept is True:
             value = element(t)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from autobatch.frontend.library.texts import text
+from autobatch.frontend.lowering.attributes import may_be_none
 from autobatch.frontend.lowering.branches import run
 from autobatch.frontend.lowering.joins import arms, attempt, join, stored
 from autobatch.frontend.lowering.numbers import negate, operand_of, traced
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
     import ast
 
 EXCEPTION = "<exception>"
+KIND = "<class of what was raised>"
+"""A variable of handlers that are written for `with`."""
 HANDED_ON = "<handed on>"
 """The kind of the check that nothing was raised in a function."""
 Kind = type[BaseException]
@@ -294,8 +297,9 @@ def _dispatch(s: LoweringState, node: ast.Try, classes: Sequence[Sequence[type[B
 
 def _run_handler(s: LoweringState, handler: ast.ExceptHandler, found: Sequence[int]) -> None:
     """A handler, for exceptions of some kinds. Where it looks at the exception, it is run for each kind apart."""
-    looked_at = handler.name is not None and handler.name in stores_and_loads(handler)
-    if looked_at and len(found) > 1:
+    reads = stores_and_loads(handler)
+    looked_at = handler.name is not None and handler.name in reads
+    if (looked_at or KIND in reads) and len(found) > 1:
         one, rest = found[:1], found[1:]
         among(s, one, rest, handler, lambda t: _run_handler(t, handler, one), lambda t: _run_handler(t, handler, rest))
         return
@@ -303,6 +307,7 @@ def _run_handler(s: LoweringState, handler: ast.ExceptHandler, found: Sequence[i
     s.bind(held, s.env[EXCEPTION].value)
     around, s.frame.handling = s.frame.handling, (held, tuple(found), handler.name)
     try:
+        s.bind(KIND, v.Static(s.context.memory.raised[found[0]]))
         if looked_at:
             assert handler.name is not None
             s.bind(handler.name, exception(s, s.context.memory.raised[found[0]]))
@@ -487,12 +492,14 @@ def _given(s: LoweringState, failed: Apply, kind: type[BaseException]) -> list[v
 def _words(s: LoweringState, failed: Apply) -> tuple[str, Sequence[Operand]]:
     """What Python says where an operation has failed: a format, and the values for it."""
     match failed.op.name:
-        case "check":
+        case "check" if not failed.op["message"].startswith(_OWN_WORDS):
             return failed.op["message"], failed.operands[1:]
         case "item":
             return "list index out of range", ()
         case "reduce":
             return NO_ELEMENTS[failed.op["kind"]], ()
+        case "length":
+            return "object of type 'NoneType' has no len()", ()
         case "load" | "load_is_none":
             return f"'NoneType' object has no attribute {failed.op['field']!r}", ()
         case "text" if failed.op["function"] in texts.WHAT_FAILS:
@@ -502,6 +509,10 @@ def _words(s: LoweringState, failed: Apply) -> tuple[str, Sequence[Operand]]:
             return words, (operand_of(s, shown),) if "{" in words else ()
         case _:
             _refuse_to_say(s, failed)
+
+
+_OWN_WORDS = ("None where ", "a value of ", "a number, and ")
+"""How messages begin in which Python would name an operator and classes."""
 
 
 def _refuse_to_say(s: LoweringState, failed: Apply) -> NoReturn:
@@ -569,7 +580,7 @@ def _kinds(s: LoweringState, i: Apply) -> Iterable[type[BaseException]]:
             return [AttributeError] if s.block.fact(i.operands[0]).null else []
         case "length":
             held = i.operands[0].type
-            return [TypeError] if isinstance(held, List) and held.store is not None else []
+            return [TypeError] if isinstance(held, List) and held.store and may_be_none(s, held) else []
         case "reduce":
             return [ValueError] if i.op["kind"] in ("max", "min") else []
         case "text":
@@ -601,7 +612,7 @@ def _condition(s: LoweringState, i: Apply) -> Operand:
         case "reduce":
             count = s.apply(own("length"), i.operands[:1], INT)
             return operand_of(s, traced(s, operator.gt, v.Leaf(count), v.Static(0)))
-        case "load" | "load_is_none":
+        case "load" | "load_is_none" | "length":
             return negate(s, s.apply(own("is_none"), i.operands[:1], BOOL))
         case "text":
             return _fits(s, i)

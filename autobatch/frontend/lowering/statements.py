@@ -32,6 +32,7 @@ from autobatch.frontend.lowering.calls import capture, lookup
 from autobatch.frontend.lowering.carrying import completes
 from autobatch.frontend.lowering.exceptions import (
     EXCEPTION,
+    KIND,
     is_caught,
     protected,
     raise_again,
@@ -64,7 +65,18 @@ from autobatch.ir.core import Array, Operand, Ref, Tag
 #         ...                     ->      try: ...
 #                                         finally: held.__exit__(None, None, None)
 #
-# So `__exit__` may neither look at what was raised nor end it. Of a generator, the body stands where it yields.
+# An `__exit__` that looks at what was raised, or may end it, is called by a handler (PEP 343):
+#
+#     fine = True
+#     try:
+#         try: ...
+#         except BaseException as e:
+#             fine = False
+#             if not held.__exit__(type(e), e, None): raise
+#     finally:
+#         if fine: held.__exit__(None, None, None)
+#
+# Of a generator, the body stands where it yields.
 
 
 _MADE_BY = contextlib.contextmanager(lambda: iter(())).__code__
@@ -111,14 +123,12 @@ def _enter(s: LoweringState, node: ast.With, item: ast.withitem) -> None:
             "`with` is compiled of contextlib.suppress, of generators, and of classes with __enter__ and __exit__",
             "open the context around the batched call",
         )
-    _refuse_looking(s, context)
     if node not in known:
         held = ast.Name(name, ast.Load())
         entered = ast.Call(ast.Attribute(held, "__enter__", ast.Load()), [], [])
-        nothing: list[ast.expr] = [ast.Constant(None), ast.Constant(None), ast.Constant(None)]
-        left = ast.Expr(ast.Call(ast.Attribute(held, "__exit__", ast.Load()), nothing, []))
         first = ast.Assign([item.optional_vars], entered) if item.optional_vars is not None else ast.Expr(entered)
-        known[node] = [placed(x, node) for x in (first, ast.Try(node.body, [], [], [left]))]
+        left = ast.Attribute(held, "__exit__", ast.Load())
+        known[node] = [placed(x, node) for x in (first, *_left_by(left, node.body, name, _reads_of_exit(s, context)))]
     s.bind(name, context)
     s.context.rules.execute(s, known[node])
 
@@ -128,21 +138,43 @@ def _name(item: ast.withitem) -> str:
     return f"<context {item.context_expr.lineno} {item.context_expr.col_offset}>"
 
 
-def _refuse_looking(s: LoweringState, context: v.Abstract) -> None:
-    """Refuse an `__exit__` that looks at the exception, or may end it."""
+def _left_by(method: ast.expr, body: list[ast.stmt], name: str, reads: Sequence[bool] | None) -> list[ast.stmt]:
+    """The body of a `with`, with the call of `__exit__` behind it. `reads`: see `_reads_of_exit`."""
+    nothing = ast.Constant(None)
+    last = ast.Expr(ast.Call(method, [nothing] * 3, []))
+    if reads is None:
+        return [ast.Try(body, [], [], [last])]
+    fine, error = f"<fine {name}", f"<raised {name}"
+    given: list[ast.expr] = [ast.Name(KIND, ast.Load()), ast.Name(error, ast.Load())]
+    given = [x if read else nothing for x, read in zip(given, reads, strict=True)]
+    ends = ast.Call(method, [*given, nothing], [])
+    start, end = (ast.Assign([ast.Name(fine, ast.Store())], ast.Constant(x)) for x in (True, False))
+    handler = ast.ExceptHandler(None, error, [end, ast.If(ast.UnaryOp(ast.Not(), ends), [ast.Raise()], [])])
+    inner = ast.Try(body, [handler], [], [])
+    return [start, ast.Try([inner], [], [], [ast.If(ast.Name(fine, ast.Load()), [last], [])])]
+
+
+def _reads_of_exit(s: LoweringState, context: v.Abstract) -> tuple[bool, bool] | None:
+    """Does an `__exit__` look at the class of what was raised, and at the exception? None where it neither does, nor
+    may end it."""
     classes = heaps.classes_of(s, context) if isinstance(context, v.MemoryRow) else [getattr(context, "cls", None)]
+    kind = error = ends = False
     for cls in classes:
         function = inspect.getattr_static(cls, "__exit__", None)
         if not isinstance(function, types.FunctionType):
             continue
         node = lookup(s, function).node
-        _, *given = [a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)]
-        looks = any(isinstance(n, ast.Name) and n.id in given for n in ast.walk(node))
-        ends = any(isinstance(n, ast.Return) and not _is_false(n.value) for n in ast.walk(node))
-        if looks or ends:
+        names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+        given = [*(a.arg for a in node.args.args[1:]), "", "", ""]
+        rest = {a.arg for a in (node.args.vararg, node.args.kwarg) if a is not None}
+        if names & {*given[2:], *rest}:
             s.refuse(
-                f"{function.__qualname__} looks at what was raised, or ends it", "catch it by `try` inside the context"
+                f"{function.__qualname__} looks at a traceback, or at all that it is given",
+                "name the class and the error",
             )
+        kind, error = kind or given[0] in names, error or given[1] in names
+        ends = ends or any(isinstance(n, ast.Return) and not _is_false(n.value) for n in ast.walk(node))
+    return (kind, error) if kind or error or ends else None
 
 
 def _is_false(value: ast.expr | None) -> bool:

@@ -18,8 +18,17 @@ from autobatch.frontend.library.ordering import ordered
 from autobatch.frontend.library.prelude import place_to_remove
 from autobatch.frontend.library.tables import EMPTY, concatenate
 from autobatch.frontend.lowering.joins import stored
-from autobatch.frontend.lowering.numbers import present, without
-from autobatch.frontend.lowering.sequences import arithmetic, in_range, item, length, reverse, sequence, sliced
+from autobatch.frontend.lowering.numbers import operand_of, present, traced, without
+from autobatch.frontend.lowering.sequences import (
+    arithmetic,
+    in_range,
+    is_inside,
+    item,
+    length,
+    reverse,
+    sequence,
+    sliced,
+)
 from autobatch.frontend.lowering.state import LoweringState, expand
 from autobatch.frontend.memory import dict_heap, list_changes, list_heap
 from autobatch.frontend.memory.identity import is_given
@@ -195,6 +204,11 @@ def _insert(s: LoweringState, receiver: v.Abstract, args: Arguments, named: Name
 
 def _pop(s: LoweringState, receiver: v.Abstract, args: Arguments, named: Named) -> tuple[v.Abstract, v.Abstract]:
     items, position = _list(s, receiver), args[0] if args else v.Static(-1)
+    if s.frame.trying:  # a handler may look at what Python says
+        count = length(s, items)
+        s.check(operand_of(s, traced(s, operator.gt, count, v.Static(0))), "IndexError", "pop from empty list")
+        if args:
+            s.check(operand_of(s, traced(s, is_inside, position, count)), "IndexError", "pop index out of range")
     result = item(s, items, position)
     take_out(s, result, receiver, items)
     if position == v.Static(-1):
