@@ -34,6 +34,7 @@ from autobatch.frontend.memory.heap import refused_without_memory
 from autobatch.frontend.memory.identity import containers, is_array, is_given
 from autobatch.frontend.memory.list_heap import hold
 from autobatch.frontend.memory.rebinding import is_own, rebind, refuse_change, refuse_given
+from autobatch.frontend.syntax.sources import is_user_function
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.unify import as_table, constant
 from autobatch.ir.core import Array
@@ -77,13 +78,16 @@ def _refuse_itself(s: LoweringState, made: v.Record, value: v.Abstract) -> None:
         raise refused_without_memory(classes, words, s.span, "let the field be None, and set it behind the call")
 
 
-def _set_attribute(s: LoweringState, holder: ast.expr, held: v.Abstract, name: str, value: v.Abstract) -> None:
-    """`holder.name = value`, where the holder is not a value that a variable holds."""
+def _set_attribute(
+    s: LoweringState, holder: ast.expr, held: v.Abstract, name: str, value: v.Abstract, by_object: bool = False
+) -> None:
+    """`holder.name = value`, where the holder is not a value that a variable holds. `by_object`: whatever the class
+    does where attributes are set."""
     hold(s, value)
     held = present(s, held)
 
     def set_one(t: LoweringState, x: v.Abstract) -> v.Abstract:
-        _set_attribute(t, holder, x, name, value)
+        _set_attribute(t, holder, x, name, value, by_object)
         return v.Static(None)
 
     if held == v.Static(None):
@@ -93,15 +97,15 @@ def _set_attribute(s: LoweringState, holder: ast.expr, held: v.Abstract, name: s
     if of_each(s, [held], set_one, lambda x: setattr(x, name, None)) is not None:
         return
     if isinstance(held, v.MemoryRow):
-        setter = _setter(heaps.class_of(s, held), name)
+        setter = None if by_object else setter_of(heaps.class_of(s, held), name)
         there = heaps.there(s, held, f"'NoneType' object has no attribute {name!r}")
         if setter is not None:
-            s.call(v.Static(setter), [there, value])
+            s.call(v.Static(setter[0]), [*map(v.Static, setter[1]), there, *map(v.Static, setter[2]), value])
         else:
-            heaps.set_field(s, there, name, value)
+            heaps.set_field(s, there, name, value, by_object)
         return
     cls = held.cls if isinstance(held, v.Record) and held.cls in s.context.built else None
-    if cls is not None and (heaps.may_be_set(cls, name) or _setter(cls, name) is not None):
+    if cls is not None and (heaps.may_be_set(cls, name) or setter_of(cls, name) is not None):
         raise refused_without_memory([cls], _NOT_SET, s.span, _BUILD)
     refuse_change(s, holder, _NOT_SET, _BUILD, held)
 
@@ -109,21 +113,40 @@ def _set_attribute(s: LoweringState, holder: ast.expr, held: v.Abstract, name: s
 def set_by_name(
     s: LoweringState, node: ast.Call, function: v.Abstract, args: Sequence[v.Abstract]
 ) -> v.Abstract | None:
-    """`setattr(holder, "name", value)`; None for any other call."""
-    match function, node.args, args:
-        case v.Static(value=f), [ast.Name() as holder, _, _], [_, v.Static(value=str(name)), value] if f is setattr:
+    """`setattr(holder, "name", value)`, also `object.__setattr__`; None for any other call."""
+    match function:
+        case v.Static(value=called):
+            given = list(node.args)
+        case v.Method(function=v.Static(value=called), receiver=receiver):
+            given, args = [ast.Constant(None), *node.args], [receiver, *args]
+        case _:
+            return None
+    if called is not setattr and called != object.__setattr__:
+        return None
+    match given, args:
+        case [ast.Name() as holder, _, _], [held, v.Static(value=str(name)), value] if not isinstance(
+            held, v.MemoryRow
+        ):
             assign(s, ast.copy_location(ast.Attribute(holder, name, ast.Store()), node), value)
-        case v.Static(value=f), [holder, _, _], [held, v.Static(value=str(name)), value] if f is setattr:
-            _set_attribute(s, holder, held, name, value)
+        case [holder, _, _], [held, v.Static(value=str(name)), value]:
+            _set_attribute(s, holder, held, name, value, called is not setattr)
         case _:
             return None
     return v.Static(None)
 
 
-def _setter(cls: type | None, name: str) -> Any:
-    """What a property of the class does where it is set; None where there is none."""
-    found = inspect.getattr_static(cls, name, None) if cls is not None else None
-    return found.fset if isinstance(found, property) else None
+def setter_of(cls: type | None, name: str) -> tuple[Any, tuple[Any, ...], tuple[Any, ...]] | None:
+    """What a class does where an attribute is set: a function, and what it is given in front of the object, and behind
+    it; None where the attribute is just set."""
+    if cls is None:
+        return None
+    method, found = (inspect.getattr_static(cls, n, None) for n in ("__setattr__", name))
+    if is_user_function(method) and method.__code__.co_filename != "<string>":  # that of frozen dataclasses
+        return method, (), (name,)
+    if isinstance(found, property) and found.fset is not None:
+        return found.fset, (), ()
+    set_by = getattr(type(found), "__set__", None)
+    return (set_by, (found,), ()) if is_user_function(set_by) else None
 
 
 _NOT_SET = "attributes cannot be assigned: objects of the examples and of the function are not changed"
@@ -137,7 +160,7 @@ def _is_built(s: LoweringState, name: str, attribute: str) -> bool:
         return False
     cls = bound.value.cls
     plain = cls is not None and inspect.getattr_static(cls, "__setattr__") == object.__setattr__
-    return plain and not isinstance(inspect.getattr_static(cls, attribute, None), property)
+    return plain and setter_of(cls, attribute) is None
 
 
 def _unpack(s: LoweringState, targets: Sequence[ast.expr], value: v.Abstract) -> None:

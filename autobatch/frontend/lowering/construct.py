@@ -14,7 +14,7 @@ from typing import Any
 
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.lowering import exceptions
-from autobatch.frontend.lowering.assignment import put
+from autobatch.frontend.lowering.assignment import put, setter_of
 from autobatch.frontend.lowering.calls import bind_arguments, lookup
 from autobatch.frontend.lowering.state import FunctionFrame, LoweringState, expand, fold_call, wrap
 from autobatch.frontend.memory import heaps, list_heap
@@ -224,10 +224,13 @@ def _is_handed_on(function: ast.AST, name: str) -> bool:
 
 
 def _sets_by_method(s: LoweringState, cls: type, function: ast.AST, name: str, seen: frozenset[str]) -> bool:
-    """Is a method of the object in a variable called that sets attributes of it (`self.reset()`)? `seen`: the methods
-    that this one is called by."""
+    """Is a method of the object in a variable called that sets attributes of it (`self.reset()`), maybe where one is
+    set? `seen`: the methods that this one is called by."""
     for n in ast.walk(function):
         match n:
+            case ast.Attribute(value=ast.Name(id=held), attr=attr, ctx=ast.Store()) if held == name:
+                if setter_of(cls, attr) is not None:
+                    return True
             case ast.Call(func=ast.Attribute(value=ast.Name(id=held), attr=attr)) if held == name and attr not in seen:
                 method = inspect.getattr_static(cls, attr, None)
                 if not isinstance(method, types.FunctionType):
@@ -241,10 +244,21 @@ def _sets_by_method(s: LoweringState, cls: type, function: ast.AST, name: str, s
     return False
 
 
-def _stores(function: ast.AST, name: str) -> list[ast.Attribute]:
+def _stores(function: ast.AST, name: str) -> list[ast.expr]:
     """Where attributes of a variable are set."""
-    stores = [n for n in ast.walk(function) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)]
-    return [n for n in stores if isinstance(n.value, ast.Name) and n.value.id == name]
+    found: list[ast.expr] = []
+    for n in ast.walk(function):
+        match n:
+            case ast.Attribute(value=ast.Name(id=held), ctx=ast.Store()) if held == name:
+                found.append(n)
+            case (
+                ast.Call(func=ast.Attribute(attr="__setattr__"), args=[ast.Name(id=held), *_])
+                | ast.Call(func=ast.Name(id="setattr"), args=[ast.Name(id=held), *_])
+            ) if held == name:
+                found.append(n)
+            case _:
+                pass
+    return found
 
 
 def _is_changed_behind(function: ast.AST, name: str) -> bool:
@@ -260,7 +274,10 @@ def _whole_reads(function: ast.AST, name: str) -> list[ast.Name]:
     held = {id(n.value) for n in nodes if isinstance(n, ast.Attribute)}
     for n in nodes:
         match n:
-            case ast.Call(func=ast.Attribute(attr="__init__"), args=[first, *_]):
+            case (
+                ast.Call(func=ast.Attribute(attr="__init__" | "__setattr__"), args=[first, *_])
+                | ast.Call(func=ast.Name(id="setattr"), args=[first, *_])
+            ):
                 held.add(id(first))
             case _:
                 pass

@@ -120,7 +120,7 @@ def call(s: LoweringState, function: v.Abstract, args: Arguments, kwargs: Named,
             return apply_choice(s, function, lambda t, f: call(t, f, args, kwargs, span))
         case v.Leaf(operand=operand) if isinstance(operand.type, Ref):
             return call(s, attribute(s, function, "__call__"), args, kwargs, span)
-        case v.Record(kind="object"):
+        case v.Record(kind="object") | v.MemoryRow():
             return call(s, attribute(s, function, "__call__"), args, kwargs, span)
         case v.Record(kind="pytree", cls=cls) if cls is not None:
             s.refuse(
@@ -214,9 +214,15 @@ def call_object(s: LoweringState, function: v.Static, args: Arguments, kwargs: N
     if is_user_function(held):
         generator = begun(s, function, args, kwargs)
         return generator if generator is not None else user_function(s, held, args, kwargs)
+    if isinstance(held, types.WrapperDescriptorType) and held.__name__ in _CHANGES:
+        s.refuse(f"{held.__name__} of {held.__objclass__.__name__} is called by name", "write the assignment")
     if inspect.isfunction(held) or inspect.isbuiltin(held) or callable(held):
         return _other(s, function, held, args, kwargs)
     s.refuse(f"{type(held).__name__!r} object is not callable", "call a function, a class, or an object with __call__")
+
+
+_CHANGES = ("__setattr__", "__delattr__", "__setitem__", "__delitem__", "__iadd__", "__ior__", "__imul__")
+"""What Python's own classes do to an object."""
 
 
 def _part(s: LoweringState, whole: v.Static, part: Any, *steps: tuple[str, Any]) -> v.Abstract:

@@ -180,6 +180,8 @@ def _failure_of_one(
     s: LoweringState, python: Callable[..., Any], values: Sequence[v.Abstract]
 ) -> type[Exception] | None:
     samples = [_sample(s, x) for x in values]
+    if python in _OPERATORS:
+        samples = [_stand_in(x) if found is _UNKNOWN else found for x, found in zip(values, samples, strict=True)]
     if any(x is _UNKNOWN for x in samples):
         return None
     try:
@@ -196,6 +198,21 @@ def _failure_of_one(
 
 
 _UNKNOWN = object()
+_OF_NUMBERS = (operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod)
+_OF_BITS = (operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift, operator.pow, operator.matmul)
+_OPERATORS = frozenset[Any]([*_OF_NUMBERS, *_OF_BITS, operator.lt, operator.le, operator.gt, operator.ge])
+
+
+def _stand_in(value: v.Abstract) -> Any:
+    """An object with the operators that the class of an object of the user has, all of which give None."""
+    cls = value.cls if isinstance(value, v.Record) and value.kind == "object" else None
+    if isinstance(value, v.MemoryRow) and len(value.heap.members) == 1 and not value.heap.in_segments:
+        cls = value.heap.members[0]
+    if cls is None or cls.__module__ == "builtins":
+        return _UNKNOWN
+    names = {f"__{before}{f.__name__.rstrip('_')}__" for f in _OPERATORS for before in ("", "r")}
+    own = [n for n in names if hasattr(cls, n) and getattr(cls, n) is not getattr(object, n, None)]
+    return type(cls.__name__, (), {n: lambda *operands: None for n in own})()
 
 
 def _sample(s: LoweringState, value: v.Abstract) -> Any:

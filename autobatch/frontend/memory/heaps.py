@@ -848,15 +848,15 @@ def opened(s: LoweringState, value: v.Abstract) -> v.Abstract:
     return fields(s, there(s, value, f"None where a {kind} is needed"), cls)
 
 
-def set_field(s: LoweringState, row: v.MemoryRow, name: str, value: v.Abstract) -> None:
-    """`row.name = value`"""
+def set_field(s: LoweringState, row: v.MemoryRow, name: str, value: v.Abstract, by_object: bool = False) -> None:
+    """`row.name = value`, or `object.__setattr__(row, name, value)`."""
     classes = classes_of(s, row)
     if row.heap.whole.adopts:
         words = f"the attribute {name!r} is set of an object that may be one of the examples: it stands where such do"
         cure = "make a new object of its fields, and set it there"
         raise ChangesObjects(row.heap.whole.members, UnsupportedError(words, s.span, cure))
     for cls in classes:
-        if not may_be_set(cls, name):
+        if not by_object and not may_be_set(cls, name):
             refuse_setting(s, cls, name)
         if len(classes) > 1 and name not in row.heap.forms[cls]:
             s.refuse(
