@@ -1,4 +1,4 @@
-"""What classes do where attributes are set: properties, descriptors, `__setattr__`, frozen dataclasses; also callables."""
+"""What classes do where attributes are set: properties, descriptors, `__setattr__`; and objects that are called."""
 
 from __future__ import annotations
 
