@@ -103,6 +103,25 @@ class Squashed:
         return math.tanh(x)
 
 
+class Kept:
+    found = None
+
+    def __init__(self, x):
+        self.x = x
+
+    def get(self):
+        if self.found is None:
+            self.found = self.x * 2
+        return self.found
+
+
+def kept(x):
+    """What an object keeps in the place of a default of its class."""
+    made = Kept(x)
+    first, made.x = made.get(), 100
+    return first + made.get(), Kept(x).found is None
+
+
 def by_property(x):
     made = Positive(x)
     made.value = made.value - 3
@@ -152,7 +171,9 @@ def callables(x):
 
 
 @pytest.mark.parametrize("backend", ["auto", "llvm"])
-@pytest.mark.parametrize("function", [by_property, in_a_loop, by_descriptor, by_setattr, frozen, summed, callables])
+@pytest.mark.parametrize(
+    "function", [kept, by_property, in_a_loop, by_descriptor, by_setattr, frozen, summed, callables]
+)
 def test_setters(function, backend):
     with ab.options(trace=False):
         got = ab.batched(function, backend=backend)(NUMBERS)

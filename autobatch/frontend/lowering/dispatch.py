@@ -320,9 +320,9 @@ def user_function(s: LoweringState, function: types.FunctionType, args: Argument
 
 
 def _is_container(value: v.Abstract) -> bool:
-    return (
-        is_list(value) or is_dict_value(value) or (isinstance(value, v.Static) and isinstance(value.value, list | dict))
-    )
+    is_object = isinstance(value, v.MemoryRow) or (isinstance(value, v.Record) and value.kind == "object")
+    is_static = isinstance(value, v.Static) and isinstance(value.value, list | dict)
+    return is_object or is_static or is_list(value) or is_dict_value(value)
 
 
 def _changes_given(node: ast.AST) -> bool:
