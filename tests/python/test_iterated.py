@@ -66,3 +66,55 @@ def test_what_cannot_be_iterated_over():
     assert ab.unbatch(f(EXAMPLES[0], [True] * 3)) == EXAMPLES[0]
     with pytest.raises(ExampleError, match="TypeError"):
         f(*EXAMPLES)
+
+
+class Steps:
+    """An iterator."""
+
+    def __init__(self, n):
+        self.at, self.n = 0, n
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.at >= self.n:
+            raise StopIteration
+        self.at += 1
+        return self.at
+
+
+class Squares:
+    """A sequence by `__getitem__` and `__len__` alone."""
+
+    def __init__(self, n):
+        self.n = n
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, k):
+        if k >= self.n:
+            raise IndexError(k)
+        return k * k
+
+
+def whole_iterators(n):
+    return (
+        sum(Steps(n)),
+        sum([k * k for k in Steps(n)]),
+        max(Steps(n + 1)),
+        sum(a * b for a, b in zip(Steps(2), Squares(n))),
+    )
+
+
+def sequences_by_index(n):
+    found = Squares(n)
+    return sum(x for x in found), sum(list(found)), 4 in found, sum(k * x for k, x in enumerate(found))
+
+
+@pytest.mark.parametrize("function", [whole_iterators, sequences_by_index])
+def test_classes_that_are_iterated_over(function):
+    with ab.options(trace=False):
+        got = ab.batched(function, backend="llvm")([1, 3, 4])
+    assert_same(list(zip(*map(list, got), strict=True)), list(map(function, [1, 3, 4])))

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import autobatch as ab
+from autobatch.testing import assert_same
 
 
 class Named(NamedTuple):
@@ -112,3 +113,36 @@ def test_as_python_does(program: Any, backend: str) -> None:
     given: Any = [Named("a", 1.5), Named("b", 2.0)] if program is of_the_example else NUMBERS
     found = ab.unbatch(ab.batched(program, backend=backend)(given))
     assert found == pytest.approx([program(x) for x in given])
+
+
+class Ranked(NamedTuple):
+    rank: int
+    name: int = 0
+
+
+class Reversed(NamedTuple):
+    rank: int
+
+    def __lt__(self, other):
+        return self.rank > other.rank
+
+
+def _ordered_by_elements(x):
+    a, b = Ranked(x, 1), Ranked(2, x)
+    ranked = [Ranked(k * x % 3, k) for k in range(3)]
+    return a < b, a >= b, max(a, b).name, sorted(ranked)[0].name, a < (x, 2), Reversed(x) < Reversed(2)
+
+
+def _smallest(ranked):
+    return min(ranked).name, sorted(ranked)[-1].rank, ranked[0] < ranked[-1]
+
+
+@pytest.mark.parametrize("backend", ["auto", "llvm"])
+@pytest.mark.parametrize(
+    ("function", "examples"),
+    [(_ordered_by_elements, [1, 2, 3]), (_smallest, [[Ranked(1, 2), Ranked(0, 5)], [Ranked(3, 3)]])],
+)
+def test_order(function, examples, backend):
+    with ab.options(trace=False):
+        got = ab.batched(function, backend=backend)(examples)
+    assert_same(list(zip(*map(list, got), strict=True)), list(map(function, examples)))

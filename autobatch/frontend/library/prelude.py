@@ -34,7 +34,7 @@ from autobatch.frontend.lowering.state import LoweringState, hand_out
 from autobatch.frontend.lowering.unions import by_type
 from autobatch.frontend.memory.list_heap import copied
 from autobatch.frontend.syntax.generators import lent
-from autobatch.frontend.syntax.iterator_variables import listed
+from autobatch.frontend.syntax.iterator_variables import listed, stepped_through
 from autobatch.frontend.syntax.sources import Lent, source_of
 from autobatch.frontend.types import values as v
 from autobatch.ir.core import BOOL, INT, List, Ref
@@ -480,6 +480,13 @@ def _present_shown(s: LoweringState, value: v.Abstract, function: Callable[[Any]
     return s.call(v.Static(fields_of), [value])
 
 
+def _stepped_through(iterator: Any) -> Any:
+    found = []
+    for item in iterator:
+        found.append(item)
+    return found
+
+
 def _listed(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     """What an iterator in a variable runs over, as a list."""
     if isinstance(args[0], v.Generator):
@@ -523,6 +530,7 @@ LIBRARY: dict[Any, Callable[[LoweringState, Arguments, Named], v.Abstract]] = {
     math.lcm: _written(_lcm),
     math.perm: _permutations,
     oct: _based(8, "0o"),
+    stepped_through: _written(_stepped_through),
     repr: lambda s, args, kwargs: _shown(s, args[0], repr),
     str: lambda s, args, kwargs: _shown(s, args[0], str) if args else v.Static(""),
     pow: lambda s, args, kwargs: (BUILTINS[pow] if len(args) == 2 else _written(_power))(s, args, kwargs),

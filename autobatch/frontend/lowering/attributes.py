@@ -27,7 +27,7 @@ from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.syntax.sources import LIBRARIES, is_bound_method, is_user_function, mutated, source_of
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import LeafLayout, ListingLayout, is_python
-from autobatch.frontend.types.statics import inputs, is_namedtuple
+from autobatch.frontend.types.statics import MISSING, inputs, is_namedtuple
 from autobatch.frontend.types.tags import enum_class, tag_attribute
 from autobatch.ir.core import BOOL, INT, Array, List, Operand, Ref, Tag, Type, Value
 from autobatch.ir.ops import own
@@ -143,8 +143,8 @@ def _of_class(s: LoweringState, value: v.Abstract, cls: type | None, name: str) 
     """A class attribute, method or property of an object that the function built."""
     if cls is OrderedDict and name not in ("popitem", "move_to_end"):
         cls = dict  # whose other methods mean the same
-    found = inspect.getattr_static(cls, name, None) if cls is not None else None
-    if cls is None or found is None:
+    found = inspect.getattr_static(cls, name, MISSING) if cls is not None else MISSING
+    if cls is None or found is MISSING:
         s.refuse(f"{cls.__name__ if cls else 'this value'} has no attribute {name!r}", "check the spelling")
     return bind(s, found, value, cls, name)
 
@@ -424,8 +424,8 @@ def _field(s: LoweringState, value: v.Leaf, name: str, of_table: bool = False) -
     values = alternatives(s, value)
     for position in sorted(possible - covered - values.keys()):
         cls, kind = store.classes[position].cls, store.classes[position].kind
-        found = inspect.getattr_static(cls, name, None) if cls is not None and kind != "table" else None
-        if found is not None:
+        found = inspect.getattr_static(cls, name, MISSING) if cls is not None and kind != "table" else MISSING
+        if found is not MISSING:
             _group(groups, frozenset({position}), None, found)
     if not groups and (having := [k for k, f in values.items() if hasattr(python_class(f.type), name)]):
         return attribute(s, one_of(s, value, having), name)

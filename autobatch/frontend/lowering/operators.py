@@ -340,10 +340,9 @@ def _ordered(s: LoweringState, function: Callable[..., Any], a: v.Abstract, b: v
     if any(are_words):
         _refuse(s, function, a, b, cure="compare strings with strings")
     x, y = _expanded(s, a), _expanded(s, b)
-    if isinstance(x, v.Record) and isinstance(y, v.Record) and x.kind == y.kind and x.kind in ("tuple", "list"):
-        return lexicographic(
-            s, Comparison(function, f"__{_NAMES[function]}__", equal, identical, _ordered), x.items, y.items
-        )
+    method = f"__{_NAMES[function]}__"
+    if isinstance(x, v.Record) and isinstance(y, v.Record) and _are_ordered_alike(s, method, x, y):
+        return lexicographic(s, Comparison(function, method, equal, identical, _ordered), x.items, y.items)
     if (made := sets.operate(s, function, a, b)) is not None:
         return made
     overloaded = _overloaded(s, function, a, b)
@@ -353,6 +352,13 @@ def _ordered(s: LoweringState, function: Callable[..., Any], a: v.Abstract, b: v
     if (_is_list(a) and _is_list(b)) or (is_tuple(x) and is_tuple(y)):
         return of_lists(s, function, a, b)
     _refuse(s, function, a, b, cure="compare numbers, strings, tuples or lists of one kind")
+
+
+def _are_ordered_alike(s: LoweringState, method: str, x: v.Record, y: v.Record) -> bool:
+    """Are both lists, or both tuples, that are ordered by their elements?"""
+    tuples = ("tuple", "namedtuple")
+    own = any(z.kind == "namedtuple" and written(s, z, method) for z in (x, y))
+    return not own and (x.kind == y.kind == "list" or (x.kind in tuples and y.kind in tuples))
 
 
 def _expanded(s: LoweringState, value: v.Abstract) -> v.Abstract:

@@ -35,6 +35,7 @@ from autobatch.frontend.lowering.selection import apply_choice, failure_of, sele
 from autobatch.frontend.lowering.state import Fact, LoweringState, expand, hand_out, note, wrap
 from autobatch.frontend.lowering.unions import is_list, is_word, taken_as
 from autobatch.frontend.memory import heaps, list_heap
+from autobatch.frontend.syntax.iterator_variables import stepped_through
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import rebuild
 from autobatch.frontend.types.statics import KEYS, container_kind
@@ -132,9 +133,12 @@ def sequence(s: LoweringState, value: v.Abstract) -> v.Record | v.Lazy:
             lambda t, i: t.context.rules.stacked(t, operator.getitem, (value, i)),
         )
     if written(s, value, "__next__"):
-        s.refuse("an iterator of a class is read as a whole here", "append what it gives to a list: for x in it: ...")
+        return sequence(s, s.call(v.Static(stepped_through), [value]))
     if written(s, value, "__iter__"):
         return sequence(s, s.call(attribute(s, value, "__iter__"), []))
+    if written(s, value, "__getitem__") and written(s, value, "__len__"):
+        count = s.call(attribute(s, value, "__len__"), [])
+        return v.Lazy(count, lambda t, i: t.call(attribute(t, value, "__getitem__"), [i]))
     value = expand(s, value)
     match value:
         case v.Record(kind="dict", keys=keys):

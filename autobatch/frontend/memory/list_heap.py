@@ -34,6 +34,7 @@ from autobatch.frontend.types.layouts import (
     leaf_types,
     rebuild,
 )
+from autobatch.frontend.types.statics import MISSING
 from autobatch.frontend.types.unify import constant
 from autobatch.ir import segments
 from autobatch.ir.capacity import NO_ROOM, out_of_room
@@ -157,9 +158,9 @@ def _groups(s: LoweringState, row: v.MemoryRow, name: str) -> list[Group]:
     groups: list[Group] = []
     for k in sorted(s.positions(row)):
         cls = row.heap.members[k]
-        found = _FIELD if name in row.heap.forms.get(cls, ()) else inspect.getattr_static(cls, name, None)
+        found = _FIELD if name in row.heap.forms.get(cls, ()) else inspect.getattr_static(cls, name, MISSING)
         same = next((n for n, (other, _) in enumerate(groups) if other is found), None)
-        if found is not None and same is None:
+        if found is not MISSING and same is None:
             groups.append((found, frozenset({k})))
         elif same is not None:
             groups[same] = (found, groups[same][1] | {k})
