@@ -106,9 +106,9 @@ def set_of(s: LoweringState, value: v.Abstract | None, cls: type = set) -> v.Abs
     found = sequence(s, value)
     if isinstance(found, v.Record):
         return make_set(s, cls, found.items)
-    made = s.call(v.Static(_united), [v.Record("table", ("keys",), (EMPTY,), cls), stored(s, found)])
+    made = s.call(v.Static(_united), [v.Record("table", ("keys",), (EMPTY,), set), stored(s, found)])
     assert isinstance(made, v.Record)
-    return made
+    return _kept(cls, made.items[0])
 
 
 def _kept(cls: type | None, keys: v.Abstract) -> v.Record:
