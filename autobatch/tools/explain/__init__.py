@@ -150,10 +150,11 @@ def _explained(name: str, backend: BackendFacts, prepared: Prepared) -> Explanat
     native, count = prepared.program.compiled.native, prepared.examples.count
     try:
         planned = prepared.with_tables()
-    except SourceError as error:
+    except Exception as error:  # machine code has run: what XLA would do with these examples is beside the point
         if native is None:
             raise
-        none = f"no rows and tables: there is no program of XLA: {error.message}"
+        said = error.message if isinstance(error, SourceError) else (str(error).splitlines() or [""])[0]
+        none = f"no rows and tables: there is no program of XLA: {said}"
         return Explanation(of_machine_code(name, count, _by_native(backend, native, prepared, none), prepared.program))
     ready, program = planned.ready, planned.program
     signature: Any = ready.signature
