@@ -11,9 +11,11 @@ case. Where paths meet it is NumPy's if it is on one of them. Numbers are neithe
 from __future__ import annotations
 
 import cmath
+import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -87,6 +89,18 @@ def is_of_numpy(function: Any) -> bool:
     """Is it a function of NumPy?"""
     module = getattr(function, "__module__", None) or ""
     return isinstance(function, np.ufunc) or (isinstance(module, str) and module.split(".")[0] == "numpy")
+
+
+@lru_cache(maxsize=1024)
+def takes_array(function: Any) -> bool:
+    """Is the first argument of a function of NumPy an array, and no shape, sequence of arrays or number?"""
+    if isinstance(function, np.ufunc):
+        return True
+    try:
+        first = next(iter(inspect.signature(function).parameters), "")
+    except (TypeError, ValueError):
+        return False
+    return first in ("a", "x", "arr", "ary", "m", "v", "p", "array", "condition")
 
 
 def is_of_jax(function: Any) -> bool:

@@ -6,6 +6,7 @@ everything else works row by row.
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from autobatch.frontend.library.array_functions import BY_NAME, written_out
 from autobatch.frontend.library.numpy_arrays import kind_of, marked
 from autobatch.frontend.library.prelude import (
     accumulate,
@@ -42,7 +44,7 @@ from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory.list_heap import copied
 from autobatch.frontend.tracing.tracing import trace
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import LeafLayout, ListingLayout, RecordLayout, name_of_type
+from autobatch.frontend.types.layouts import LeafLayout, ListingLayout, RecordLayout, RowLayout, name_of_type
 from autobatch.ir.core import Array, List, Ref
 from autobatch.ir.ops import own
 
@@ -83,13 +85,16 @@ def stacking(
     s: LoweringState, function: Any, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]
 ) -> v.Abstract | None:
     """The result of a function of JAX on a list of the program; None when there is none among the arguments."""
-    if function in _JOINING and args and isinstance(args[0], v.Record):
+    if function in (*_JOINING, jnp.stack, jnp.column_stack) and args and isinstance(args[0], v.Record):
         parts = [_array_of(s, x) for x in args[0].items]
         if not any(map(_is_list, parts)):
             return trace(s, function, [pair(*parts), *args[1:]], kwargs)
-        if function is jnp.vstack and any(_rank(x) == 1 for x in parts):
-            s.refuse("vstack() makes rows of arrays whose length is data", "make a list of the arrays")
-        return _joined(s, parts, _axis(s, args[1:], kwargs, 0)[0])
+        if function in (jnp.stack, jnp.vstack, jnp.column_stack) and all(_rank(x) == 1 for x in parts):
+            axis = 1 if function is jnp.column_stack else _axis(s, args[1:], kwargs, 0)[0]
+            _check_alike(s, parts, "all input arrays must have the same shape")
+            return _as_rows(s, parts) if axis == 0 else run(s, BY_NAME["column_stack"], [pair(*parts)], {})
+        if function in _JOINING:
+            return _joined(s, parts, _axis(s, args[1:], kwargs, 0)[0])
     if not any(_is_list(a) or is_stack(s, a) for a in (*args, *kwargs.values())):
         return None
     if not kwargs and (made := _mapped(s, args)) is not None:
@@ -118,12 +123,31 @@ def stacking(
         return along(s, name, _stack_of(s, args[0]), axis, keep)
     if method in _SELF and len(args) == 1 + (method == "astype") and not kwargs:
         return _same_numbers(s, method, _stack_of(s, args[0]), args[1:])
+    if (written := written_out(function)) is not None:
+        given = list(inspect.signature(written).parameters.values())[len(args) :]
+        defaults = {p.name: v.Static(p.default) for p in given if p.default is not p.empty}
+        return run(s, written, [_stack_of(s, a) if _is_list(a) else a for a in args], {**defaults, **kwargs})
     shown = method or getattr(function, "__name__", "this function")
     what = "an array" if any(is_stack(s, a) for a in (*args, *kwargs.values())) else "a list"
     s.refuse(
         f"{shown}() of {what} whose length is data cannot be compiled",
         "reduce it over its first axis (sum, mean, max, softmax), or work on its rows in a comprehension",
     )
+
+
+def _check_alike(s: LoweringState, parts: Sequence[v.Abstract], words: str) -> None:
+    """Arrays that are stacked or combined have one length."""
+    first, *others = (length(s, sequence(s, x)) for x in parts)
+    for other in others:
+        if other != first:
+            same = traced(s, operator.eq, first, other).operand
+            s.check(same, "ValueError", words)
+
+
+def _as_rows(s: LoweringState, parts: Sequence[v.Abstract]) -> v.Listing:
+    """An array whose rows these arrays are, which have one length."""
+    lists = [replace(_stack_of(s, x), array=False) for x in parts]
+    return stack(s, as_listing(s, v.Record("list", tuple(range(len(lists))), tuple(lists))))
 
 
 def _array_of(s: LoweringState, value: v.Abstract) -> v.Abstract:
@@ -205,7 +229,13 @@ def stack(s: LoweringState, value: v.Abstract) -> v.Listing:
     if isinstance(made, v.Listing) and isinstance(made.elem, LeafLayout) and isinstance(made.elem.type, Array):
         return rowwise(s, _strong, (replace(made, array=True),)) if made.elem.type.weak else replace(made, array=True)
     if isinstance(made, v.Listing) and isinstance(made.elem, ListingLayout):
-        return made if made.array and made.elem.array else _each(s, [made], lambda t, row: stack(t, row))
+        return made if made.array and made.elem.array else _each(s, [made], stack)
+    if isinstance(made, v.Listing) and isinstance(made.elem, RecordLayout) and made.elem.kind in ("list", "tuple"):
+        return stack(s, _each(s, [made], lambda t, row: trace(t, jnp.array, [row], {})))
+    elem = made.elem if isinstance(made, v.Listing) else None
+    if isinstance(elem, RowLayout) or (isinstance(elem, LeafLayout) and isinstance(elem.type, List)):
+        assert isinstance(made, v.Listing)
+        return _each(s, [made], lambda t, row: stack(t, copied(t, row)))
     of = made.elem.type if isinstance(made, v.Listing) and isinstance(made.elem, LeafLayout) else None
     held = f"; this is a list of {name_of_type(of)}" if of is not None and not isinstance(of, Array) else ""
     s.refuse(f"only numbers and arrays of one shape can be stacked{held}", "stack the parts one by one")
@@ -295,10 +325,9 @@ def along(s: LoweringState, name: str, value: v.Listing, axis: Any, keep: bool) 
         made = run(s, _ORDERED[name], [value], {})
         return made if name == "median" else stack(s, made)
     if _is_deep(value) and axis is not None and name in ("argmax", "argmin"):
-        s.refuse(
-            f"{name}() along the first of two axes whose length is data cannot be compiled",
-            "transpose the product: (y @ x.T)",
-        )
+        turned = run(s, BY_NAME["transpose"], [value], {})
+        assert isinstance(turned, v.Listing)
+        return along(s, name, turned, 1, keep)
     made = _of_first(s, name, value, axis)
     if keep and isinstance(made, v.Listing) and name != "softmax":
         return v.Record("object", ("rows",), (made,), Expanded)
@@ -417,7 +446,8 @@ def _broadcast(s: LoweringState, row: v.Abstract, rank: int) -> v.Abstract:
 
 def _each(s: LoweringState, stacks: Sequence[v.Listing], do: Callable[..., v.Abstract]) -> v.Listing:
     """`do(state, *rows)` for the rows of arrays of one length."""
-    found = sequence(s, zipped(s, stacks, True))
+    _check_alike(s, stacks, "operands could not be broadcast together")
+    found = sequence(s, zipped(s, stacks, False))
     assert isinstance(found, v.Lazy)
 
     def body(t: LoweringState, rows: v.Abstract) -> tuple[bool, Any]:

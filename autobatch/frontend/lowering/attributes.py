@@ -252,7 +252,9 @@ def of_stack(s: LoweringState, value: v.Abstract, name: str) -> v.Abstract:
         s.refuse(f"the transpose of an array whose length is data has no .{name} here", "it is an operand of @ alone")
     assert isinstance(value, v.Leaf | v.Listing)
     if isinstance(value, v.Listing) and isinstance(value.elem, ListingLayout):
-        if name in ("shape", "size", "dtype", "at", "T"):
+        if name in ("shape", "size", "T"):
+            return s.call(v.Static(np.transpose if name == "T" else getattr(np, name)), [value])
+        if name in ("dtype", "at"):
             s.refuse(f"an array with two axes whose length is data has no .{name} here", "ask its rows: x[0].shape")
         return (
             v.Static(2 + _depth(value.elem)) if name == "ndim" else v.Method(v.Static(array_method(name)), value, name)

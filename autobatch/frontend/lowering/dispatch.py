@@ -25,7 +25,15 @@ from autobatch.frontend.library.gradients import gradient, has_gradient, transfo
 from autobatch.frontend.library.graph_copies import COPIES
 from autobatch.frontend.library.graphs import viewed
 from autobatch.frontend.library.methods import METHODS
-from autobatch.frontend.library.numpy_arrays import OUTSIDE, REFUSED, is_of_numpy, jax_name, marked, of_numpy
+from autobatch.frontend.library.numpy_arrays import (
+    OUTSIDE,
+    REFUSED,
+    is_of_numpy,
+    jax_name,
+    marked,
+    of_numpy,
+    takes_array,
+)
 from autobatch.frontend.library.prelude import CHOICES, LIBRARY, STANDARD, index_of, join
 from autobatch.frontend.library.stacking import stacking
 from autobatch.frontend.library.texts import call_method, method_of
@@ -34,7 +42,7 @@ from autobatch.frontend.lowering.attributes import attribute, bind, class_list, 
 from autobatch.frontend.lowering.calls import call_function, call_local, capture, lookup
 from autobatch.frontend.lowering.construct import construct
 from autobatch.frontend.lowering.joins import conditional, stored
-from autobatch.frontend.lowering.numbers import present
+from autobatch.frontend.lowering.numbers import is_number, present
 from autobatch.frontend.lowering.operators import OPERATORS
 from autobatch.frontend.lowering.selection import apply_choice, of_each
 from autobatch.frontend.lowering.state import (
@@ -205,6 +213,8 @@ def call_object(s: LoweringState, function: v.Static, args: Arguments, kwargs: N
     if _hashable(held) and (made := dynamic_arrays.made(s, held, args, kwargs)) is not None:
         return made
     if is_of_numpy(held) and jax_name(held) is not held:
+        if args and takes_array(held) and _holds_numbers(args[0]):
+            args = [s.call(v.Static(np.array), [args[0]]), *args[1:]]
         made = call_object(s, v.Static(jax_name(held)), args, kwargs)
         return marked(made, of_numpy(held, (*args, *kwargs.values())))
     guard(s, held, args)
@@ -223,6 +233,11 @@ def call_object(s: LoweringState, function: v.Static, args: Arguments, kwargs: N
 
 _CHANGES = ("__setattr__", "__delattr__", "__setitem__", "__delitem__", "__iadd__", "__ior__", "__imul__")
 """What Python's own classes do to an object."""
+
+
+def _holds_numbers(value: v.Abstract) -> bool:
+    """Is it a list or tuple of numbers, as JAX takes none?"""
+    return isinstance(value, v.Record) and value.kind in ("list", "tuple") and all(map(is_number, value.items))
 
 
 def _part(s: LoweringState, whole: v.Static, part: Any, *steps: tuple[str, Any]) -> v.Abstract:
