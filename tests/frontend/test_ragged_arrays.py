@@ -240,13 +240,11 @@ def test_lists_of_vectors(program):
     [
         (lambda w, x: x + x[:, 0], "along that axis"),
         (lambda w, x: x.T + w, "operand of @ alone"),
-        (lambda w, x: jnp.argmax(x @ x.T, 0), "first of two axes"),
         (lambda w, x: jnp.sort(x, 0)[0], r"sort\(\) of an array"),
         (lambda w, x: x[None].sum(), "combine it with another"),
         (lambda w, x: jnp.einsum("nd,dn->d", x, x.T), "einsum|operand of @"),
         (lambda w, x: jnp.einsum("nd,md->dnm", x, x), "not the first one"),
         (lambda w, x: jnp.linalg.norm(x, 1), "Euclidean"),
-        (lambda w, x: jnp.vstack([x[:, 0], x[:, 1]]), "makes rows of"),
         (lambda w, x: x.norm(), r"norm\(\) of an array"),
         (lambda w, x: jax.vmap(lambda r: r, out_axes=1)(x), "maps its rows alone"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -109,6 +110,20 @@ def test_arrays_of_lists(function, examples, backend):
         got = ab.unbatch(ab.batched(function, backend=backend)(examples))
     assert_same([[list(map(float, np.ravel(x))) for x in g] for g in got],
                 [[list(map(float, np.ravel(x))) for x in function(e)] for e in examples], tolerance=1e-4)  # fmt: skip
+
+
+def of_rows(x):
+    """Of an array [n, 2] of the examples."""
+    return jnp.argmax(x @ x.T, 0).sum(), jnp.vstack([x[:, 0], x[:, 1]]).sum(axis=1), jnp.diff(x[:, 1]).sum()
+
+
+@pytest.mark.parametrize("backend", ["auto", "llvm", XLA])
+def test_rows_of_ragged_arrays(backend):
+    arrays = [np.array(p, np.float32) for p in POINTS]
+    with ab.options(trace=False):
+        got = ab.unbatch(ab.batched(of_rows, backend=backend)(arrays))
+    assert_same([[list(map(float, np.ravel(x))) for x in g] for g in got],
+                [[list(map(float, np.ravel(x))) for x in of_rows(a)] for a in arrays], tolerance=1e-4)  # fmt: skip
 
 
 def test_lengths_that_differ():

@@ -88,7 +88,7 @@ def stacking(
     if function in (*_JOINING, jnp.stack, jnp.column_stack) and args and isinstance(args[0], v.Record):
         parts = [_array_of(s, x) for x in args[0].items]
         if not any(map(_is_list, parts)):
-            return trace(s, function, [pair(*parts), *args[1:]], kwargs)
+            return trace(s, function, [pair(*parts), *args[1:]], kwargs) if function in _JOINING else None
         if function in (jnp.stack, jnp.vstack, jnp.column_stack) and all(_rank(x) == 1 for x in parts):
             axis = 1 if function is jnp.column_stack else _axis(s, args[1:], kwargs, 0)[0]
             _check_alike(s, parts, "all input arrays must have the same shape")
