@@ -39,7 +39,21 @@ from autobatch.frontend.syntax.sources import MUTATORS
 from autobatch.frontend.types import values as v
 from autobatch.ir import texts
 from autobatch.ir.capacity import NO_ROOM
-from autobatch.ir.core import BOOL, INT, Apply, Array, Call, Instruction, List, Literal, Operand, Region, Value, walk
+from autobatch.ir.core import (
+    BOOL,
+    INT,
+    Apply,
+    Array,
+    Call,
+    Instruction,
+    List,
+    Literal,
+    Operand,
+    Region,
+    Tag,
+    Value,
+    walk,
+)
 from autobatch.ir.ops import NO_ELEMENTS, OWN, own
 
 # ---- raising
@@ -218,10 +232,23 @@ def _fail(s: LoweringState, codes: Sequence[int], node: ast.AST) -> None:
     kind = s.context.memory.raised[first]
 
     def fail(t: LoweringState) -> None:
-        t.check(t.scalar(False), kind.__name__, "")
+        t.check(t.scalar(False), kind.__name__, *_said(t, kind))
         t.dead = True
 
     among(s, [first], rest, node, fail, lambda t: _fail(t, rest, node))
+
+
+def _said(s: LoweringState, kind: Kind) -> tuple[str, Sequence[Operand]]:
+    """The message of an exception that is raised again, where a handler looks at it: a format, and values for it."""
+    form = "{!r}" if issubclass(kind, KeyError) else "{}"
+    bound = s.env.get(_argument(kind, 0))
+    match bound.value if bound is not None else None:
+        case v.Static(value=held):
+            return form.format(held).replace("{", "{{").replace("}", "}}"), ()
+        case v.Leaf(type=Array() | Tag(), operand=operand):
+            return form, (operand,)
+        case _:
+            return "", ()
 
 
 def try_statement(s: LoweringState, node: ast.Try) -> None:
