@@ -1,4 +1,4 @@
-"""Functions that return on every path of a `try`: nothing is behind it."""
+"""Functions that return on every path of a `try`: nothing is behind it; and when `zip(strict=True)` raises in one."""
 
 from __future__ import annotations
 
@@ -62,3 +62,46 @@ def test_every_path_of_a_try_returns(function, backend):
         got = ab.batched(function, backend=backend)(lists)
     assert got.dtype == "float32"
     assert_same(list(got), list(map(function, lists)))
+
+
+def zipped(xs, ys):
+    total = 0.0
+    try:
+        for x, _ in zip(xs, ys, strict=True):
+            total += x
+    except ValueError as error:
+        return total, str(error)
+    return -total, ""
+
+
+def divided(xs, ys):
+    try:
+        return sum(x / y for x, y in zip(xs, ys, strict=True))
+    except ValueError:
+        return -1.0
+    except ZeroDivisionError:
+        return -2.0
+
+
+def broken_off(xs, ys):
+    turns = 0
+    try:
+        for k, (x, y) in enumerate(zip(xs, ys, strict=True), start=1):
+            turns += k
+            if x == y:
+                break
+        else:
+            turns += 100
+    except ValueError:
+        turns += 1000
+    return turns
+
+
+@pytest.mark.parametrize("function", [zipped, divided, broken_off])
+def test_lengths_are_compared_where_a_loop_ends(function):
+    pairs = [([1.0, 2.0], [1.0]), ([1.0, 2.0], [0.0, 1.0]), ([1.0], [2.0, 3.0]), ([1.0, 3.0], [3.0, 3.0]), ([], [])]
+    pairs += [([0.0], []), ([], [1.0])]
+    with ab.options(trace=False):
+        got = ab.batched(function, backend="llvm")(*map(list, zip(*pairs, strict=True)))
+    got = list(zip(*map(list, got), strict=True)) if isinstance(got, tuple) else list(got)
+    assert_same(got, [function(*p) for p in pairs])

@@ -33,6 +33,7 @@ from autobatch.frontend.lowering.sequences import sequence, sliced
 from autobatch.frontend.lowering.state import LoweringState, hand_out
 from autobatch.frontend.lowering.unions import by_type
 from autobatch.frontend.memory.list_heap import copied
+from autobatch.frontend.syntax.flattening import of_one_length
 from autobatch.frontend.syntax.generators import lent
 from autobatch.frontend.syntax.iterator_variables import listed, stepped_through
 from autobatch.frontend.syntax.sources import Lent, source_of
@@ -480,6 +481,15 @@ def _present_shown(s: LoweringState, value: v.Abstract, function: Callable[[Any]
     return s.call(v.Static(fields_of), [value])
 
 
+def _of_one_length(first: Any, *others: Any) -> Any:
+    for k in range(len(others)):
+        before = "argument 1" if k == 0 else f"arguments 1-{k + 1}"
+        if len(others[k]) < len(first):
+            raise ValueError(f"zip() argument {k + 2} is shorter than {before}")
+        if len(others[k]) > len(first):
+            raise ValueError(f"zip() argument {k + 2} is longer than {before}")
+
+
 def _stepped_through(iterator: Any) -> Any:
     found = []
     for item in iterator:
@@ -531,6 +541,7 @@ LIBRARY: dict[Any, Callable[[LoweringState, Arguments, Named], v.Abstract]] = {
     math.perm: _permutations,
     oct: _based(8, "0o"),
     stepped_through: _written(_stepped_through),
+    of_one_length: _written(_of_one_length),
     repr: lambda s, args, kwargs: _shown(s, args[0], repr),
     str: lambda s, args, kwargs: _shown(s, args[0], str) if args else v.Static(""),
     pow: lambda s, args, kwargs: (BUILTINS[pow] if len(args) == 2 else _written(_power))(s, args, kwargs),

@@ -42,7 +42,13 @@ from autobatch.frontend.lowering.numbers import combine, negate, operand_of, tra
 from autobatch.frontend.lowering.sequences import length, sequence
 from autobatch.frontend.lowering.state import BROKE, CONTINUED, FLAGS, RETURNED, Impure, LoweringState
 from autobatch.frontend.memory import heaps, list_heap
-from autobatch.frontend.syntax.flattening import list_of, run_by_index, run_by_steps, with_test_inside
+from autobatch.frontend.syntax.flattening import (
+    compared_when_it_ends,
+    list_of,
+    run_by_index,
+    run_by_steps,
+    with_test_inside,
+)
 from autobatch.frontend.syntax.generators import is_recursive, listed, refuse_steps, run_over
 from autobatch.frontend.syntax.invalidation import (
     changed_by_calls,
@@ -80,6 +86,9 @@ def _constantly(x: v.Abstract) -> Callable[[LoweringState], v.Abstract]:
 
 def for_statement(s: LoweringState, node: ast.For) -> None:
     """`for target in sequence: body`"""
+    if s.frame.trying and (apart := compared_when_it_ends(s, node)) is not None:
+        s.context.rules.execute(s, apart)
+        return
     own, take_back = list_of(s, node), s.mark()
     if own is None:
         if not _run(s, node):

@@ -355,6 +355,41 @@ def _by_index(node: ast.For, name: ast.Name, kept: bool) -> Body:
     return [placed(x, node) for x in (*front, _set(at, first), loop)]
 
 
+def compared_when_it_ends(s: LoweringState, node: ast.For) -> Body | None:
+    """A loop over `zip(a, b, strict=True)` whose lengths are compared where it ends, as in Python, and not before the
+    first turn; None for other loops."""
+    over: ast.expr = node.iter
+    numbered: ast.Call | None = None
+    if isinstance(over, ast.Call) and isinstance(over.func, ast.Name) and over.func.id == "enumerate" and over.args:
+        over, numbered = over.args[0], over
+    match over:
+        case ast.Call(func=ast.Name(id="zip"), args=[_, _, *_] as args, keywords=[ast.keyword("strict", strict)]):
+            whole = all(isinstance(a, ast.Name | ast.Attribute | ast.Subscript | ast.List | ast.Tuple) for a in args)
+            if not whole or not isinstance(strict, ast.Constant) or strict.value is not True:
+                return None
+            if variable(s, "zip") != v.Static(zip):
+                return None
+        case _:
+            return None
+    known = s.context.memory.rewritten
+    if node not in known:
+        names = [f"<zip {k} {node.lineno} {node.col_offset}>" for k in range(len(args))]
+        zipped = ast.Call(ast.Name("zip", ast.Load()), [_get(n) for n in names], [])
+        if numbered is not None:
+            zipped = ast.Call(numbered.func, [zipped, *numbered.args[1:]], numbered.keywords)
+        compared = ast.Expr(ast.Call(_known(of_one_length), [_get(n) for n in names], []))
+        loop = ast.For(node.target, zipped, node.body, [compared, *node.orelse])
+        known[node] = [placed(x, node) for x in (*map(_set, names, args), loop)]
+    found: Body = known[node]
+    return found
+
+
+def of_one_length(*lists: Any) -> None:
+    """What `zip(strict=True)` says where its arguments end; known to the front end (`prelude.py`)."""
+    for _ in zip(*lists, strict=True):
+        pass
+
+
 def run_by_steps(s: LoweringState, node: ast.For, iterator: v.Abstract) -> None:
     """Execute a loop over an iterator of a class of the user, which `__next__` steps:
 
