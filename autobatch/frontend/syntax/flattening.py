@@ -361,7 +361,8 @@ def compared_when_it_ends(s: LoweringState, node: ast.For) -> Body | None:
     over: ast.expr = node.iter
     numbered: ast.Call | None = None
     if isinstance(over, ast.Call) and isinstance(over.func, ast.Name) and over.func.id == "enumerate" and over.args:
-        over, numbered = over.args[0], over
+        numbered = over
+        over = numbered.args[0]
     match over:
         case ast.Call(func=ast.Name(id="zip"), args=[_, _, *_] as args, keywords=[ast.keyword("strict", strict)]):
             whole = all(isinstance(a, ast.Name | ast.Attribute | ast.Subscript | ast.List | ast.Tuple) for a in args)
