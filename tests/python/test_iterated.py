@@ -113,7 +113,20 @@ def sequences_by_index(n):
     return sum(x for x in found), sum(list(found)), 4 in found, sum(k * x for k, x in enumerate(found))
 
 
-@pytest.mark.parametrize("function", [whole_iterators, sequences_by_index])
+def _counted(n):
+    k = 0
+    while k < n:
+        yield k
+        k += 1
+
+
+def joined(n):
+    """Strings of generators."""
+    words = "-".join(str(k) for k in _counted(n)), "".join(map(str, _counted(n)))
+    return *words, ", ".join(f"{k}={x}" for k, x in enumerate(_counted(n)))
+
+
+@pytest.mark.parametrize("function", [whole_iterators, sequences_by_index, joined])
 def test_classes_that_are_iterated_over(function):
     with ab.options(trace=False):
         got = ab.batched(function, backend="llvm")([1, 3, 4])

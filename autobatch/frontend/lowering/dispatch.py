@@ -252,6 +252,8 @@ def _of_string(s: LoweringState, held: Any, name: str, args: Arguments, kwargs: 
         s.refuse(f"{name}() of a string takes no named arguments here", "pass them by position")
     if isinstance(held, types.BuiltinFunctionType):
         args = [v.Static(held.__self__), *args]
+    if name == "join" and isinstance(args[1], v.Generator):
+        args = [args[0], s.context.rules.materialise(s, args[1])]
     if name == "join" and not isinstance(words := expand(s, copied(s, args[1])), v.Record):
         return join(s, [args[0], words])
     return call_method(s, name, args[0], args[1:])
