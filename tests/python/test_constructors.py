@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
+from hypothesis import HealthCheck, Phase, assume, given, reject, settings
 
 import autobatch as ab
 from autobatch.testing import assert_same
+from tests.python import drawn_classes
 
 XLA = pytest.param("xla", marks=pytest.mark.xla)
 PAIRS = [(5, 8), (1, 0), (7, 8), (3, 2), (4, 4)]
@@ -201,3 +203,23 @@ def test_what_classes_and_python_compute():
         with pytest.raises(ab.UnsupportedError, match="__cause__ of ValueError is computed by Python itself"):
             ab.batched(causes)([1, -1])
     assert_same(list(zip(*map(list, got), strict=True)), [(1, "Slotted"), (3, "Slotted")])
+
+
+@settings(max_examples=12, deadline=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck))
+@given(drawn_classes.programs())
+def test_random_classes(drawn):
+    program, data = drawn
+    plain = program.function
+    wanted = []
+    for numbers in data:
+        try:
+            wanted.append((numbers, plain(list(numbers))))
+        except (AttributeError, TypeError, UnboundLocalError):  # an attribute that is set on other paths
+            pass
+    assume(wanted)
+    try:
+        with ab.options(trace=False):
+            got = ab.unbatch(ab.batched(plain, backend="llvm")([numbers for numbers, _ in wanted]))
+    except ab.UnsupportedError:  # what a `with` catches may fail in a choice between classes
+        reject()
+    assert_same(got, [result for _, result in wanted])

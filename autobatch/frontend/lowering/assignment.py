@@ -81,8 +81,8 @@ def _refuse_itself(s: LoweringState, made: v.Record, value: v.Abstract) -> None:
 def _set_attribute(
     s: LoweringState, holder: ast.expr, held: v.Abstract, name: str, value: v.Abstract, by_object: bool = False
 ) -> None:
-    """`holder.name = value`, where the holder is not a value that a variable holds. `by_object`: whatever the class
-    does where attributes are set."""
+    """`holder.name = value`, where the holder is not a value that a variable holds. `by_object`: by the `__setattr__` of
+    `object`, and not by that of the class."""
     hold(s, value)
     held = present(s, held)
 
@@ -97,7 +97,11 @@ def _set_attribute(
     if of_each(s, [held], set_one, lambda x: setattr(x, name, None)) is not None:
         return
     if isinstance(held, v.MemoryRow):
-        setter = None if by_object else setter_of(heaps.class_of(s, held), name)
+        classes = heaps.classes_of(s, held)
+        if len(classes) > 1 and any(setter_of(c, name, by_object) is not None for c in classes):
+            list_heap.by_class(s, held, lambda t, x, _: set_one(t, x))
+            return
+        setter = setter_of(heaps.class_of(s, held), name, by_object)
         there = heaps.there(s, held, f"'NoneType' object has no attribute {name!r}")
         if setter is not None:
             s.call(v.Static(setter[0]), [*map(v.Static, setter[1]), there, *map(v.Static, setter[2]), value])
@@ -135,13 +139,18 @@ def set_by_name(
     return v.Static(None)
 
 
-def setter_of(cls: type | None, name: str) -> tuple[Any, tuple[Any, ...], tuple[Any, ...]] | None:
-    """What a class does where an attribute is set: a function, and what it is given in front of the object, and behind
-    it; None where the attribute is just set."""
+Setter = tuple[Any, tuple[Any, ...], tuple[Any, ...]]
+"""A function, what it is given in front of the object, and what behind it, before the value."""
+
+
+def setter_of(cls: type | None, name: str, by_object: bool = False) -> Setter | None:
+    """What a class does where an attribute is set; None where it is just set. `by_object`: not by a `__setattr__` of the
+    class."""
     if cls is None:
         return None
     method, found = (inspect.getattr_static(cls, n, None) for n in ("__setattr__", name))
-    if is_user_function(method) and method.__code__.co_filename != "<string>":  # that of frozen dataclasses
+    is_generated = is_user_function(method) and method.__code__.co_filename == "<string>"  # that of frozen dataclasses
+    if not by_object and is_user_function(method) and not is_generated:
         return method, (), (name,)
     if isinstance(found, property) and found.fset is not None:
         return found.fset, (), ()

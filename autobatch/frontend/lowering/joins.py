@@ -164,15 +164,16 @@ def join(
 
 def _alike(x: v.BoundVariable, y: v.BoundVariable) -> tuple[v.BoundVariable, v.BoundVariable]:
     """An object that `__init__` is at, on two paths: an attribute that one has set is there on the other, unset."""
-    if not (isinstance(x.value, v.Record) and isinstance(y.value, v.Record)):
+    one, other = (k.value.value if isinstance(k.value, v.Optional) else k.value for k in (x, y))
+    if not (isinstance(one, v.Record) and isinstance(other, v.Record)):
         return x, y
-    return _with_all(x, x.value, y.value), _with_all(y, y.value, x.value)
+    return _with_all(x, one, other), _with_all(y, other, one)
 
 
 def _with_all(bound: v.BoundVariable, made: v.Record, other: v.Record) -> v.BoundVariable:
     more = tuple(k for k in other.keys if k not in made.keys)
-    items = (*made.items, *(v.Unset(str(k)) for k in more))
-    return replace(bound, value=replace(made, keys=(*made.keys, *more), items=items)) if more else bound
+    whole = replace(made, keys=(*made.keys, *more), items=(*made.items, *(v.Unset(str(k)) for k in more)))
+    return replace(bound, value=replace(bound.value, value=whole) if isinstance(bound.value, v.Optional) else whole)
 
 
 _TRUE = v.Static(True)
