@@ -81,8 +81,8 @@ def _refuse_itself(s: LoweringState, made: v.Record, value: v.Abstract) -> None:
 def _set_attribute(
     s: LoweringState, holder: ast.expr, held: v.Abstract, name: str, value: v.Abstract, by_object: bool = False
 ) -> None:
-    """`holder.name = value`, where the holder is not a value that a variable holds. `by_object`: by the `__setattr__` of
-    `object`, and not by that of the class."""
+    """`holder.name = value`, where the holder is not a value that a variable holds. `by_object`: by that of `object`,
+    and not by the `__setattr__` of the class."""
     hold(s, value)
     held = present(s, held)
 
@@ -144,8 +144,8 @@ Setter = tuple[Any, tuple[Any, ...], tuple[Any, ...]]
 
 
 def setter_of(cls: type | None, name: str, by_object: bool = False) -> Setter | None:
-    """What a class does where an attribute is set; None where it is just set. `by_object`: not by a `__setattr__` of the
-    class."""
+    """What a class does where an attribute is set; None where it is just set. `by_object`: not by a `__setattr__` of
+    its own."""
     if cls is None:
         return None
     method, found = (inspect.getattr_static(cls, n, None) for n in ("__setattr__", name))
