@@ -132,8 +132,9 @@ def test_ragged_shapes_where_one_is_needed():
 def test_rows_of_different_lengths_are_no_array():
     """`np.array` of a ragged list."""
     f = ab.batched(lambda rows: jnp.array(rows).sum())
-    with pytest.raises(ab.Error, match="array|stack|length"):
+    with pytest.raises(ab.ExampleError, match="inhomogeneous shape") as raised:
         f([[[1.0, 2.0], [3.0]], [[1.0]]])
+    assert [failure.index for failure in raised.value.failures] == [0]
 
 
 # ---- structure

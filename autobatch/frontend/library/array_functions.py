@@ -162,6 +162,11 @@ def _column_stack(tup: Any) -> Any:
     return np.array([[x[k] for x in tup] for k in range(len(tup[0]))])
 
 
+def alike(rows: Any) -> Any:
+    """Have all lists one length?"""
+    return all(len(row) == len(rows[0]) for row in rows)
+
+
 _WRITTEN = (
     *(_diff, _count_nonzero, _flatnonzero, _nonzero, _tile, _repeat, _roll, _isclose, _allclose, _array_equal),
     *(_searchsorted, _polyval, _interp, _trapezoid, _quantile, _percentile, _unique, _isin, _convolve),

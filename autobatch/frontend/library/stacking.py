@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.frontend.library.array_functions import BY_NAME, written_out
+from autobatch.frontend.library.array_functions import BY_NAME, alike, written_out
 from autobatch.frontend.library.numpy_arrays import kind_of, marked
 from autobatch.frontend.library.prelude import (
     accumulate,
@@ -235,6 +235,8 @@ def stack(s: LoweringState, value: v.Abstract) -> v.Listing:
     elem = made.elem if isinstance(made, v.Listing) else None
     if isinstance(elem, RowLayout) or (isinstance(elem, LeafLayout) and isinstance(elem.type, List)):
         assert isinstance(made, v.Listing)
+        words = "the requested array has an inhomogeneous shape after 1 dimensions"
+        s.check(operand_of(s, run(s, alike, [value], {})), "ValueError", words)
         return _each(s, [made], lambda t, row: stack(t, copied(t, row)))
     of = made.elem.type if isinstance(made, v.Listing) and isinstance(made.elem, LeafLayout) else None
     held = f"; this is a list of {name_of_type(of)}" if of is not None and not isinstance(of, Array) else ""
