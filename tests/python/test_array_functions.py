@@ -151,3 +151,51 @@ def test_derivatives():
     got = ab.grad(ab.batched(loss, backend="llvm"), argnums=1)(LISTS, weights)
     want = [(loss(x, w + step) - loss(x, w - step)) / (2 * step) for x, w in zip(LISTS, weights, strict=True)]
     assert_same(list(map(float, got)), want, tolerance=1e-2)
+
+
+TABLES = [
+    [[1.0, 2.0, 3.0], [3.0, 4.0, 0.0]],
+    [[0.0, 1.0, 5.0]],
+    [[2.0, 5.0, 1.0], [1.0, 1.0, 2.0], [4.0, 4.0, 4.0], [0.0, 7.0, 3.0]],
+]
+OF_TABLES = {
+    "trace": lambda p: np.trace(np.array(p)),
+    "diag": lambda p: np.diag(np.array(p)).sum(),
+    "diagonal": lambda p: np.array(p).diagonal().sum(),
+    "reshape": lambda p: np.array(p).reshape(3, -1)[0].sum(),
+    "column": lambda p: np.array(p).reshape(-1, 1).sum(),
+    "transpose": lambda p: np.transpose(np.array(p))[0].sum(),
+    "shape": lambda p: np.shape(np.array(p))[1] + np.size(np.array(p)),
+}
+OF_OTHER_RANKS = {
+    "tile": lambda p: np.tile(np.array(p), 2).sum(axis=0)[0],
+    "repeat": lambda p: np.repeat(np.array(p), 2)[1],
+    "roll": lambda p: np.roll(np.array(p), 1)[0, 0],
+    "diff": lambda p: np.diff(np.array(p))[0, 0],
+    "trapezoid": lambda p: np.trapezoid(np.array(p))[0],
+    "percentile": lambda p: np.percentile(np.array(p), 30),
+    "unique": lambda p: np.unique(np.array(p)).size,
+    "nonzero": lambda p: len(np.nonzero(np.array(p))),
+    "isin": lambda p: np.isin(np.array(p), np.array(p)[0]).sum(),
+    "searchsorted": lambda p: np.searchsorted(np.sort(np.array(p)[0]), np.array(p)[0]).sum(),
+    "interp": lambda p: np.interp(np.array(p)[0], np.arange(3), np.array([1.0, 2.0, 3.0])).sum(),
+}
+
+
+@pytest.mark.parametrize("name", OF_TABLES)
+def test_tables(name):
+    function = OF_TABLES[name]
+    with ab.options(trace=False):
+        got = ab.batched(function, backend="llvm")(TABLES)
+    assert_same(list(map(float, got)), [float(function(x)) for x in TABLES], tolerance=1e-4)
+
+
+@pytest.mark.parametrize("name", OF_OTHER_RANKS)
+def test_other_ranks_mean_something_else(name):
+    with ab.options(trace=False), pytest.raises(ab.UnsupportedError, match=name):
+        ab.batched(OF_OTHER_RANKS[name], backend="llvm")(TABLES)
+
+
+def test_a_shape_that_does_not_fit():
+    with pytest.raises(ab.ExampleError, match=r"cannot reshape array of size 3 into shape \(2,2\)"):
+        ab.batched(lambda x: np.array(x).reshape(2, 2).sum(), backend="llvm")([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0, 4.0]])

@@ -1,14 +1,15 @@
 """Functions of NumPy on arrays whose length is data, in Python: they are lowered like a function of the user.
 
-    np.diff(a)          a[1:] - a[:-1]
-    np.unique(a)        the elements in order, each that differs from the last one kept
+np.diff(a)          a[1:] - a[:-1]
+np.unique(a)        the elements in order, each that differs from the last one kept
 
-The names of the parameters are NumPy's.
+The names of the parameters are NumPy's. `RANKS` says of which ranks the arguments may be: of others NumPy does
+something else (`np.roll` of a table rolls its numbers, `np.diff` takes the last axis), which is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -44,11 +45,11 @@ def _roll(a: Any, shift: Any) -> Any:
 
 
 def _isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08) -> Any:
-    return np.abs(a - b) <= atol + rtol * np.abs(b)
+    return (a == b) | (np.abs(a - b) <= atol + rtol * np.abs(b))
 
 
 def _allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08) -> Any:
-    return np.all(np.abs(a - b) <= atol + rtol * np.abs(b))
+    return np.all((a == b) | (np.abs(a - b) <= atol + rtol * np.abs(b)))
 
 
 def _array_equal(a1: Any, a2: Any) -> Any:
@@ -115,16 +116,16 @@ def _convolve(a: Any, v: Any) -> Any:
 
 
 def _trace(a: Any) -> Any:
-    return sum([a[k, k] for k in range(len(a))])
+    return sum([row[k] for k, row in enumerate(a) if k < len(row)])
 
 
 def _diagonal(a: Any) -> Any:
-    return np.array([a[k, k] for k in range(len(a))])
+    return np.array([row[k] for k, row in enumerate(a) if k < len(row)])
 
 
 def _diag(v: Any) -> Any:
     if v.ndim == 2:
-        return np.array([v[k, k] for k in range(len(v))])
+        return np.array([row[k] for k, row in enumerate(v) if k < len(row)])
     return np.array([[v[i] if i == j else 0 * v[i] for j in range(len(v))] for i in range(len(v))])
 
 
@@ -143,6 +144,8 @@ def _size(a: Any) -> Any:
 def _reshape(a: Any, *shape: Any) -> Any:
     n, m = shape if len(shape) == 2 else shape[0]
     flat = a.ravel()
+    if (len(flat) // m if n == -1 else n) * (len(flat) // n if m == -1 else m) != len(flat):
+        raise ValueError(f"cannot reshape array of size {len(flat)} into shape ({n},{m})")
     if m == 1:
         return flat[:, None]
     if n == 1:
@@ -173,8 +176,23 @@ _WRITTEN = (
     *(_trace, _diagonal, _diag, _transpose, _shape, _size, _reshape, _meshgrid, _column_stack),
 )
 BY_NAME: dict[str, Callable[..., Any]] = {f.__name__.removeprefix("_"): f for f in _WRITTEN}
+RANKS: dict[str, tuple[tuple[int, ...], ...]] = {
+    **dict.fromkeys(("tile", "repeat", "roll", "searchsorted", "polyval", "quantile", "percentile"), ((1,), (0,))),
+    **dict.fromkeys(("trace", "diagonal", "transpose", "shape", "size"), ((2,),)),
+    "isin": ((0,), (1,)),
+    "interp": ((0,), (1,), (1,)),
+    "diag": ((1, 2),),
+    "reshape": ((1, 2),),
+}
+"""The ranks of the first arguments; of others at most 1, and of functions that are not here 1 for the first one."""
 METHODS = ("nonzero", "repeat", "searchsorted", "trace", "diagonal", "reshape")
 """Those that are methods of arrays, too."""
+
+
+def fits(function: Callable[..., Any], ranks: Sequence[int]) -> bool:
+    """Are arguments of such ranks what a function here is written for?"""
+    allowed = [*RANKS.get(function.__name__.removeprefix("_"), ((1,),)), *[(0, 1)] * len(ranks)]
+    return all(rank in some for rank, some in zip(ranks, allowed, strict=False))
 
 
 def written_out(function: Any) -> Callable[..., Any] | None:

@@ -29,7 +29,7 @@ from autobatch.frontend.lowering.joins import conditional, stored
 from autobatch.frontend.lowering.numbers import operand_of
 from autobatch.frontend.lowering.operators import identical
 from autobatch.frontend.lowering.selection import of_each
-from autobatch.frontend.lowering.sequences import sequence, sliced
+from autobatch.frontend.lowering.sequences import check_zipped, length, sequence, sliced
 from autobatch.frontend.lowering.state import LoweringState, hand_out
 from autobatch.frontend.lowering.unions import by_type
 from autobatch.frontend.memory.list_heap import copied
@@ -481,13 +481,9 @@ def _present_shown(s: LoweringState, value: v.Abstract, function: Callable[[Any]
     return s.call(v.Static(fields_of), [value])
 
 
-def _of_one_length(first: Any, *others: Any) -> Any:
-    for k in range(len(others)):
-        before = "argument 1" if k == 0 else f"arguments 1-{k + 1}"
-        if len(others[k]) < len(first):
-            raise ValueError(f"zip() argument {k + 2} is shorter than {before}")
-        if len(others[k]) > len(first):
-            raise ValueError(f"zip() argument {k + 2} is longer than {before}")
+def _of_one_length(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
+    check_zipped(s, [length(s, sequence(s, x)) for x in args])
+    return v.Static(None)
 
 
 def _stepped_through(iterator: Any) -> Any:
@@ -541,7 +537,7 @@ LIBRARY: dict[Any, Callable[[LoweringState, Arguments, Named], v.Abstract]] = {
     math.perm: _permutations,
     oct: _based(8, "0o"),
     stepped_through: _written(_stepped_through),
-    of_one_length: _written(_of_one_length),
+    of_one_length: _of_one_length,
     repr: lambda s, args, kwargs: _shown(s, args[0], repr),
     str: lambda s, args, kwargs: _shown(s, args[0], str) if args else v.Static(""),
     pow: lambda s, args, kwargs: (BUILTINS[pow] if len(args) == 2 else _written(_power))(s, args, kwargs),

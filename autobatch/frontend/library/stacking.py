@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.frontend.library.array_functions import BY_NAME, alike, written_out
+from autobatch.frontend.library.array_functions import BY_NAME, alike, fits, written_out
 from autobatch.frontend.library.numpy_arrays import kind_of, marked
 from autobatch.frontend.library.prelude import (
     accumulate,
@@ -92,7 +92,7 @@ def stacking(
         if function in (jnp.stack, jnp.vstack, jnp.column_stack) and all(_rank(x) == 1 for x in parts):
             axis = 1 if function is jnp.column_stack else _axis(s, args[1:], kwargs, 0)[0]
             _check_alike(s, parts, "all input arrays must have the same shape")
-            return _as_rows(s, parts) if axis == 0 else run(s, BY_NAME["column_stack"], [pair(*parts)], {})
+            return _as_rows(s, parts) if axis in (0, -2) else run(s, BY_NAME["column_stack"], [pair(*parts)], {})
         if function in _JOINING:
             return _joined(s, parts, _axis(s, args[1:], kwargs, 0)[0])
     if not any(_is_list(a) or is_stack(s, a) for a in (*args, *kwargs.values())):
@@ -124,9 +124,11 @@ def stacking(
     if method in _SELF and len(args) == 1 + (method == "astype") and not kwargs:
         return _same_numbers(s, method, _stack_of(s, args[0]), args[1:])
     if (written := written_out(function)) is not None:
-        given = list(inspect.signature(written).parameters.values())[len(args) :]
-        defaults = {p.name: v.Static(p.default) for p in given if p.default is not p.empty}
-        return run(s, written, [_stack_of(s, a) if _is_list(a) else a for a in args], {**defaults, **kwargs})
+        arrays = [_stack_of(s, a) if _is_list(a) else a for a in args]
+        missing = list(inspect.signature(written).parameters.values())[len(args) :]
+        defaults = {p.name: v.Static(p.default) for p in missing if p.default is not p.empty}
+        if fits(written, list(map(_rank, arrays))):
+            return run(s, written, arrays, {**defaults, **kwargs})
     shown = method or getattr(function, "__name__", "this function")
     what = "an array" if any(is_stack(s, a) for a in (*args, *kwargs.values())) else "a list"
     s.refuse(

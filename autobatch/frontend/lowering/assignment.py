@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import operator
 from collections.abc import Sequence
 from dataclasses import replace
@@ -34,7 +33,6 @@ from autobatch.frontend.memory.heap import refused_without_memory
 from autobatch.frontend.memory.identity import containers, is_array, is_given
 from autobatch.frontend.memory.list_heap import hold
 from autobatch.frontend.memory.rebinding import is_own, rebind, refuse_change, refuse_given
-from autobatch.frontend.syntax.sources import is_user_function
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.unify import as_table, constant
 from autobatch.ir.core import Array
@@ -98,10 +96,10 @@ def _set_attribute(
         return
     if isinstance(held, v.MemoryRow):
         classes = heaps.classes_of(s, held)
-        if len(classes) > 1 and any(setter_of(c, name, by_object) is not None for c in classes):
+        if len(classes) > 1 and any(heaps.setter_of(c, name, by_object) is not None for c in classes):
             list_heap.by_class(s, held, lambda t, x, _: set_one(t, x))
             return
-        setter = setter_of(heaps.class_of(s, held), name, by_object)
+        setter = heaps.setter_of(heaps.class_of(s, held), name, by_object)
         there = heaps.there(s, held, f"'NoneType' object has no attribute {name!r}")
         if setter is not None:
             s.call(v.Static(setter[0]), [*map(v.Static, setter[1]), there, *map(v.Static, setter[2]), value])
@@ -109,7 +107,7 @@ def _set_attribute(
             heaps.set_field(s, there, name, value, by_object)
         return
     cls = held.cls if isinstance(held, v.Record) and held.cls in s.context.built else None
-    if cls is not None and (heaps.may_be_set(cls, name) or setter_of(cls, name) is not None):
+    if cls is not None and (heaps.may_be_set(cls, name) or heaps.setter_of(cls, name) is not None):
         raise refused_without_memory([cls], _NOT_SET, s.span, _BUILD)
     refuse_change(s, holder, _NOT_SET, _BUILD, held)
 
@@ -139,25 +137,6 @@ def set_by_name(
     return v.Static(None)
 
 
-Setter = tuple[Any, tuple[Any, ...], tuple[Any, ...]]
-"""A function, what it is given in front of the object, and what behind it, before the value."""
-
-
-def setter_of(cls: type | None, name: str, by_object: bool = False) -> Setter | None:
-    """What a class does where an attribute is set; None where it is just set. `by_object`: not by a `__setattr__` of
-    its own."""
-    if cls is None:
-        return None
-    method, found = (inspect.getattr_static(cls, n, None) for n in ("__setattr__", name))
-    is_generated = is_user_function(method) and method.__code__.co_filename == "<string>"  # that of frozen dataclasses
-    if not by_object and is_user_function(method) and not is_generated:
-        return method, (), (name,)
-    if isinstance(found, property) and found.fset is not None:
-        return found.fset, (), ()
-    set_by = getattr(type(found), "__set__", None)
-    return (set_by, (found,), ()) if is_user_function(set_by) else None
-
-
 _NOT_SET = "attributes cannot be assigned: objects of the examples and of the function are not changed"
 _BUILD = "build a new object, e.g. with dataclasses.replace"
 
@@ -167,9 +146,7 @@ def _is_built(s: LoweringState, name: str, attribute: str) -> bool:
     bound = s.env.get(name)
     if bound is None or not isinstance(bound.value, v.Record) or bound.value.kind != "object":
         return False
-    cls = bound.value.cls
-    plain = cls is not None and inspect.getattr_static(cls, "__setattr__") == object.__setattr__
-    return plain and setter_of(cls, attribute) is None
+    return heaps.may_be_set(bound.value.cls, attribute)
 
 
 def _unpack(s: LoweringState, targets: Sequence[ast.expr], value: v.Abstract) -> None:

@@ -65,7 +65,7 @@ def attribute(s: LoweringState, value: v.Abstract, name: str) -> v.Abstract:
             refuse_unknown(s, value, name)
             found = value.get(name) if kind in ("namedtuple", "object") else None
             if isinstance(found, v.Optional) and found.unset:
-                return _maybe_set(s, value, found, name)
+                return list_heap.set_or_of_class(s, value, name, value.cls, found, bind)
             if found is None or isinstance(found, v.Unset):
                 return _of_class(s, value, _RECORDS.get(kind, cls), name)
             return found
@@ -86,17 +86,6 @@ def attribute(s: LoweringState, value: v.Abstract, name: str) -> v.Abstract:
                 f"this value has no attribute {name!r} that can be compiled",
                 "check the spelling, or read it outside and pass it as an argument",
             )
-
-
-def _maybe_set(s: LoweringState, value: v.Record, found: v.Optional, name: str) -> v.Abstract:
-    """An attribute that is set on some paths; on others it is the class's, or there is none."""
-    if hasattr(value.cls, name):
-        return conditional(
-            s, found.missing, lambda t: _of_class(t, value, value.cls, name), lambda t: present(t, found.value)
-        )
-    cls = value.cls.__name__ if value.cls else "object"
-    s.check(negate(s, found.missing), "AttributeError", f"{cls!r} object has no attribute {name!r}")
-    return found.value
 
 
 _RECORDS: dict[str, type] = {"tuple": tuple, "list": list, "dict": dict}

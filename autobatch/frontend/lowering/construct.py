@@ -14,7 +14,7 @@ from typing import Any
 
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.lowering import exceptions
-from autobatch.frontend.lowering.assignment import put, setter_of
+from autobatch.frontend.lowering.assignment import put
 from autobatch.frontend.lowering.calls import bind_arguments, lookup
 from autobatch.frontend.lowering.state import FunctionFrame, LoweringState, expand, fold_call, wrap
 from autobatch.frontend.memory import heaps, list_heap
@@ -229,7 +229,7 @@ def _sets_by_method(s: LoweringState, cls: type, function: ast.AST, name: str, s
     for n in ast.walk(function):
         match n:
             case ast.Attribute(value=ast.Name(id=held), attr=attr, ctx=ast.Store()) if held == name:
-                if setter_of(cls, attr) is not None:
+                if heaps.setter_of(cls, attr) is not None:
                     return True
             case ast.Call(func=ast.Attribute(value=ast.Name(id=held), attr=attr)) if held == name and attr not in seen:
                 method = inspect.getattr_static(cls, attr, None)

@@ -412,9 +412,7 @@ def zipped(s: LoweringState, values: Sequence[v.Abstract], strict: bool) -> v.Ab
     found = [_live(s, x) for x in values]
     counts = [length(s, x) for x in found]
     if strict:
-        for position, count in enumerate(counts[1:], 2):
-            if count != counts[0]:
-                _check_equal(s, counts[0], count, position)
+        check_zipped(s, counts)
     if found and all(isinstance(x, v.Record) for x in found):
         columns = [x.items for x in found if isinstance(x, v.Record)]
         rows = tuple(pair(*row) for row in zip(*columns, strict=False))
@@ -443,6 +441,13 @@ def _item_at(s: LoweringState, found: v.Record | v.Lazy, index: v.Abstract) -> v
 def _shortest(s: LoweringState, lists: Sequence[v.Lazy]) -> v.Abstract:
     """The length of the shortest list, at this point of the program."""
     return reduce(lambda a, b: minimum(s, a, b), (x.length if x.live is None else x.live(s) for x in lists))
+
+
+def check_zipped(s: LoweringState, counts: Sequence[v.Abstract]) -> None:
+    """The arguments of `zip(strict=True)`, of these lengths, have one length."""
+    for position, count in enumerate(counts[1:], 2):
+        if count != counts[0]:
+            _check_equal(s, counts[0], count, position)
 
 
 def _check_equal(s: LoweringState, first: v.Abstract, count: v.Abstract, position: int) -> None:

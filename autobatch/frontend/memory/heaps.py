@@ -51,6 +51,7 @@ from autobatch.frontend.memory.heap import (
     refused_without_memory,
 )
 from autobatch.frontend.memory.rebinding import list_change
+from autobatch.frontend.syntax.sources import is_user_function
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import (
     ChoiceLayout,
@@ -913,10 +914,30 @@ def _known_fields(s: LoweringState, heap: Heap) -> Mapping[str | OwnField, tuple
     return known if memory is not None and memory is _current(s, heap) else {}
 
 
+Setter = tuple[Any, tuple[Any, ...], tuple[Any, ...]]
+"""A function, what it is given in front of the object, and what behind it, before the value."""
+
+
+def setter_of(cls: type | None, name: str, by_object: bool = False) -> Setter | None:
+    """What a class does where an attribute is set; None where it is just set. `by_object`: not by a `__setattr__` of
+    its own."""
+    if cls is None:
+        return None
+    method, found = (inspect.getattr_static(cls, n, None) for n in ("__setattr__", name))
+    is_generated = is_user_function(method) and method.__code__.co_filename == "<string>"  # that of frozen dataclasses
+    if not by_object and is_user_function(method) and not is_generated:
+        return method, (), (name,)
+    if isinstance(found, property) and found.fset is not None:
+        return found.fset, (), ()
+    set_by = getattr(type(found), "__set__", None)
+    return (set_by, (found,), ()) if is_user_function(set_by) else None
+
+
 def may_be_set(cls: type | None, name: str) -> bool:
     """Does setting an attribute of an object set it, and nothing else?"""
     plain = cls is not None and inspect.getattr_static(cls, "__setattr__") == object.__setattr__
-    return plain and not isinstance(inspect.getattr_static(cls, name, None), property)
+    is_property = isinstance(inspect.getattr_static(cls, name, None), property)
+    return plain and not is_property and setter_of(cls, name) is None
 
 
 def refuse_setting(s: LoweringState, cls: type, name: str) -> NoReturn:

@@ -94,15 +94,16 @@ def _read_one(s: LoweringState, row: v.MemoryRow, name: str, found: Any, bind: B
     held = heaps.field(s, row, name)
     assert held is not None
     if isinstance(held, v.Optional) and held.unset:
-        return by_class(s, row, lambda t, r, cls: _set_or_of_class(t, r, name, cls, held, bind))
+        return by_class(s, row, lambda t, r, cls: set_or_of_class(t, r, name, cls, held, bind))
     return held
 
 
-def _set_or_of_class(
-    s: LoweringState, row: v.MemoryRow, name: str, cls: type, held: v.Optional, bind: Bind
+def set_or_of_class(
+    s: LoweringState, row: v.MemoryRow | v.Record, name: str, cls: type | None, held: v.Optional, bind: Bind
 ) -> v.Abstract:
-    """A field that objects of the class are made without, and that is set later: what the class has of that name where
-    it is not set, and else a failure."""
+    """A field that objects of the class are made without, on some paths, and that is set later: what the class has of
+    that name where it is not set, and else a failure."""
+    assert cls is not None
     default = inspect.getattr_static(cls, name, _FIELD)
     if default is _FIELD or _is_slot(cls, name):
         s.check(negate(s, held.missing), "AttributeError", f"{cls.__name__!r} object has no attribute {name!r}")

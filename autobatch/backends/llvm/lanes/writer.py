@@ -240,11 +240,8 @@ class LaneWriter:
     ) -> LaneValue:
         """What stands at addresses, in the lanes of a mask."""
         of, pointers, lanes = stored(dtype), self.vector("ptr"), self.vector("i1")
-        vector, name, align = (
-            self.vector(of),
-            f"@llvm.masked.gather.{self.suffix(of)}.v{self.width}p0",
-            align or BYTES[of],
-        )
+        vector, name = self.vector(of), f"@llvm.masked.gather.{self.suffix(of)}.v{self.width}p0"
+        align = align or BYTES[of]
         if BYTES[of] >= GATHERED:
             self.f.declare(f"declare {vector} {name}({pointers}, i32, {lanes}, {vector})")
             operands = f"{pointers} {places}, i32 {align}, {lanes} {where}, {vector} {otherwise}"
