@@ -16,19 +16,24 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeGuard
 
+import jax.numpy as jnp
+
 from autobatch.frontend.lowering import forms
 from autobatch.frontend.lowering.attributes import attribute, class_list, classes_of, is_class, is_none
 from autobatch.frontend.lowering.branches import truth
 from autobatch.frontend.lowering.joins import conditional
-from autobatch.frontend.lowering.numbers import refuse_made
+from autobatch.frontend.lowering.numbers import present, refuse_made, traced
+from autobatch.frontend.lowering.selection import is_function
 from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import heaps, list_heap
+from autobatch.frontend.memory.rebinding import without_memory
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import layout_of
 from autobatch.frontend.types.statics import container_kind, is_namedtuple
 from autobatch.frontend.types.unify import is_static_set, sort_of
-from autobatch.ir.core import BOOL, STR, Ref
+from autobatch.ir.core import BOOL, INT, STR, List, Ref
 from autobatch.ir.ops import own
+from autobatch.ir.template import ORIGIN
 
 
 def compares_fields(cls: type | None) -> bool:
@@ -111,7 +116,41 @@ def _same_parts(a: Any, b: Any) -> Any:
     raise NotImplementedError
 
 
-MARKS = {_same_parts: lambda s, args, kwargs: _equal_parts(s, *args)}
+def _identity(s: LoweringState, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]) -> v.Abstract:
+    """`id(x)`: a number that no other object of the example has. That of an object in memory says which of the memories
+    that is, one of the examples which store."""
+    (held,) = args
+    x = present(s, held)
+    if isinstance(x, v.Static):
+        return v.Static(id(x.value))
+    if isinstance(x, v.Leaf) and isinstance(x.type, Ref | List) and x.type.store is not None:
+        stores = (*s.context.schema.stores, *s.context.schema.lists)
+        place = next(k for k, store in enumerate(stores) if store.name == x.type.store)
+        return traced(s, _number_of_given, v.Leaf(s.apply(own("row"), (x.operand,), INT)), v.Static(place))
+    if not isinstance(x, v.MemoryRow):
+        cure = "compare with `is`, or number the objects yourself"
+        raise without_memory(s, [x], "id() of a value that is no object in memory cannot be compiled", cure)
+    heap = x.heap.whole
+    if heap.is_list:
+        s.context.rules.tell_apart(s, heap)
+    origin = (heap.adopts and heaps.field(s, x, ORIGIN)) or heaps.NO_ORIGIN
+    return traced(s, _number_of_row, v.Leaf(x.operand), origin, v.Static(heaps.heaps_of(s).index(heap)))
+
+
+MEMORIES = 1 << 10
+"""More than there are memories, and stores of the examples."""
+
+
+def _number_of_given(row: Any, store: Any) -> Any:
+    return jnp.where(row < 0, 0, -(row * MEMORIES + store) - 1)
+
+
+def _number_of_row(row: Any, origin: Any, heap: Any) -> Any:
+    made = jnp.where(origin < 0, 2 * row, 2 * origin + 1)
+    return jnp.where(row < 0, 0, made * MEMORIES + heap + 1)
+
+
+MARKS = {_same_parts: lambda s, args, kwargs: _equal_parts(s, *args), id: _identity}
 
 
 def _is_built(value: v.Abstract) -> bool:
@@ -193,6 +232,8 @@ def have_no_order(s: LoweringState, method: str, a: v.Abstract, b: v.Abstract) -
 
 def _without(s: LoweringState, x: v.Abstract, method: str) -> str | None:
     """The name of the class of an object that does not have a method."""
+    if is_function(x):
+        return "method" if isinstance(x, v.Method) else "function"
     cls = object_class(x)
     if isinstance(x, v.Leaf) and isinstance(x.type, Ref):
         classes = class_list(s, x.type)
@@ -317,8 +358,8 @@ def _function(cls: type, method: str, text: str) -> Any:
 # The order of tuples and lists: that of their first elements that differ.
 #
 # Objects whose classes have no order may stand in them, as in heaps of `(score, count, node)`: an example fails where
-# two such objects decide. It fails too where they are two that `==` calls equal: to compare the fields of whole trees
-# would take more than the heap does.
+# two such objects, or functions, decide. It fails too where they are two that `==` calls equal: to compare the fields
+# of whole trees would take more than the heap does.
 
 
 Compared = Callable[[LoweringState, v.Abstract, v.Abstract], v.Abstract]
@@ -349,7 +390,10 @@ def lexicographic(
         t.check(t.scalar(False), "TypeError", words)
         return v.Static(False)
 
-    same = truth(s, (order.equal if words is None else order.same)(s, xs[0], ys[0]))
+    if words is None:
+        same = truth(s, order.equal(s, xs[0], ys[0]))
+    else:
+        same = not is_function(xs[0]) and truth(s, order.same(s, xs[0], ys[0]))
     if isinstance(same, bool):
         return lexicographic(s, order, xs[1:], ys[1:]) if same else differing(s)
     return conditional(s, same, lambda t: lexicographic(t, order, xs[1:], ys[1:]), differing)

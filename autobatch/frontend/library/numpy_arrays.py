@@ -216,7 +216,6 @@ REFUSED: dict[str, tuple[str, str]] = {
     "exec": ("exec() cannot be compiled", "write the statements in the function"),
     "globals": ("globals() cannot be compiled", "read the variable by its name"),
     "locals": ("locals() cannot be compiled", "read the variable by its name"),
-    "id": ("id() cannot be compiled: objects are rows of columns", "compare with `is`"),
     "hash": ("hash() cannot be compiled", "compute it before packing and store it in a field"),
     "setattr": ("setattr() needs a constant name", "write the attribute: x.name = value"),
     "delattr": ("delattr() cannot be compiled: objects are not changed", "build a new object"),

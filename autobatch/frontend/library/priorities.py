@@ -21,7 +21,8 @@ from autobatch.frontend.lowering.state import LoweringState, expand
 from autobatch.frontend.memory import list_changes, list_heap
 from autobatch.frontend.memory.identity import is_given
 from autobatch.frontend.memory.rebinding import rebind, refuse_change, refuse_given, take_out
-from autobatch.frontend.syntax.sources import ORDERED, read_before_change
+from autobatch.frontend.syntax.scopes import ORDERED
+from autobatch.frontend.syntax.sources import read_before_change
 from autobatch.frontend.types import values as v
 
 Arguments = Sequence[v.Abstract]

@@ -140,6 +140,9 @@ def _of_class(s: LoweringState, value: v.Abstract, cls: type | None, name: str) 
 
 def bind(s: LoweringState, found: Any, receiver: v.Abstract, cls: type, name: str) -> v.Abstract:
     """What reading a class attribute through an object gives: bound method, property value, or the attribute."""
+    if isinstance(receiver, v.MemoryRow) and len(receiver.heap.members) > 1:
+        positions = s.positions(receiver)
+        receiver = replace(receiver, classes=positions, bound=frozenset(receiver.heap.members[k] for k in positions))
     match found:
         case property(fget=getter) if getter is not None:
             return s.call(v.Static(getter), [receiver])

@@ -16,7 +16,7 @@ from typing import Any
 from autobatch.errors import SourceError, UnsupportedError
 from autobatch.frontend.library.numpy_arrays import marked, passed_kinds
 from autobatch.frontend.lowering import exceptions
-from autobatch.frontend.lowering.joins import convert, stored
+from autobatch.frontend.lowering.joins import capture, captured, convert, stored
 from autobatch.frontend.lowering.state import (
     RESULT,
     RETURNED,
@@ -27,7 +27,6 @@ from autobatch.frontend.lowering.state import (
     Restart,
     Specialisation,
     UnknownResult,
-    enclosing_value,
     expand,
     wrap,
 )
@@ -50,23 +49,6 @@ class Never:
 
 
 NEVER = v.Static(Never())
-
-
-def capture(s: LoweringState, function: v.LocalFunction) -> v.LocalFunction:
-    """A local function with the variables that it reads from the functions around it, as they are now."""
-    if function.captured is not None:
-        return function
-    found: dict[str, v.Abstract] = {}
-    todo = list(function.source.free)
-    while todo:
-        name = todo.pop()
-        value = None if name in found else enclosing_value(s, name)
-        if value is None or isinstance(value, v.Unset):
-            continue
-        found[name] = stored(s, value)
-        if isinstance(value, v.LocalFunction) and value.captured is None:
-            todo += value.source.free
-    return v.LocalFunction(function.source, function.defaults, tuple(sorted(found.items())))
 
 
 def call_local(
@@ -104,7 +86,7 @@ def lookup(s: LoweringState, function: types.FunctionType) -> FunctionSource:
     """The source of a function, found once for each lowering."""
     cache = s.context.memory.sources
     if function not in cache:
-        cache[function] = source_of(function, s.span)
+        cache[function] = source_of(function, s.span, frozenset(s.context.memory.outliving))
     s.context.sources[function] = None
     return cache[function]
 
@@ -463,7 +445,7 @@ def _outcome(state: LoweringState, source: FunctionSource) -> v.Abstract:
     """What the function hands back."""
     result = exceptions.result_of(state)
     result = exceptions.with_raised(state, result) if state.frame.trying else result
-    result = cells.with_written(state, source.node, result)
+    result = captured(state, cells.with_written(state, source.node, result))
     return heaps.with_written(state, source.node, stored(state, result))
 
 

@@ -39,9 +39,9 @@ from autobatch.frontend.library.stacking import stacking
 from autobatch.frontend.library.texts import call_method, method_of
 from autobatch.frontend.lowering import printing, unions
 from autobatch.frontend.lowering.attributes import attribute, bind, class_list, classes_of, is_class, written
-from autobatch.frontend.lowering.calls import call_function, call_local, capture, lookup
+from autobatch.frontend.lowering.calls import call_function, call_local, lookup
 from autobatch.frontend.lowering.construct import construct
-from autobatch.frontend.lowering.joins import conditional, stored
+from autobatch.frontend.lowering.joins import capture, conditional, stored
 from autobatch.frontend.lowering.numbers import is_number, present
 from autobatch.frontend.lowering.operators import OPERATORS
 from autobatch.frontend.lowering.selection import apply_choice, of_each
@@ -64,7 +64,8 @@ from autobatch.frontend.memory.mutation import changes, refuse_by_another_name
 from autobatch.frontend.syntax import generators
 from autobatch.frontend.syntax.decorated import with_names_copied
 from autobatch.frontend.syntax.generators import begun
-from autobatch.frontend.syntax.sources import LIBRARIES, MUTATORS, is_bound_method, is_user_function, mutated
+from autobatch.frontend.syntax.scopes import MUTATORS
+from autobatch.frontend.syntax.sources import LIBRARIES, is_bound_method, is_user_function, mutated
 from autobatch.frontend.tracing.recipes import trace_numbers
 from autobatch.frontend.tracing.traced_failures import TRACED_FAILURES
 from autobatch.frontend.tracing.tracing import Untraceable, trace

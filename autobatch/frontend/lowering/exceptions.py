@@ -35,7 +35,7 @@ from autobatch.frontend.lowering.state import (
 )
 from autobatch.frontend.memory import heaps
 from autobatch.frontend.syntax.flattening import flattened, with_test_inside
-from autobatch.frontend.syntax.sources import MUTATORS
+from autobatch.frontend.syntax.scopes import MUTATORS
 from autobatch.frontend.types import values as v
 from autobatch.ir import texts
 from autobatch.ir.capacity import NO_ROOM

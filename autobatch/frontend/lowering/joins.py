@@ -26,6 +26,7 @@ from autobatch.frontend.lowering.state import (
     Ended,
     LoweringState,
     UnknownResult,
+    enclosing_value,
     expand,
 )
 from autobatch.frontend.memory.heap import Heap, is_state
@@ -53,6 +54,7 @@ from autobatch.frontend.types.statics import Kind, container_kind
 from autobatch.frontend.types.unify import (
     LayoutConflict,
     as_table,
+    is_tuple,
     position_among,
     refuse_alternatives,
     type_conflict,
@@ -281,6 +283,35 @@ def stored(s: LoweringState, value: v.Abstract) -> v.Abstract:
     return value
 
 
+def capture(s: LoweringState, function: v.LocalFunction) -> v.LocalFunction:
+    """A local function with the variables that it reads from the functions around it, as they are now."""
+    if function.captured is not None:
+        return function
+    found: dict[str, v.Abstract] = {}
+    todo = list(function.source.free)
+    while todo:
+        name = todo.pop()
+        value = None if name in found else enclosing_value(s, name)
+        if value is None or isinstance(value, v.Unset):
+            continue
+        found[name] = stored(s, value)
+        if isinstance(value, v.LocalFunction) and value.captured is None:
+            todo += value.source.free
+    return v.LocalFunction(function.source, function.defaults, tuple(sorted(found.items())))
+
+
+def captured(s: LoweringState, value: v.Abstract) -> v.Abstract:
+    """A value in which local functions hold the variables that they read: they outlive the function."""
+    match value:
+        case v.LocalFunction():
+            return capture(s, value)
+        case v.Record(kind="tuple" | "list" | "dict", items=items):
+            held = tuple(captured(s, x) for x in items)
+            return value if all(x is y for x, y in zip(held, items, strict=True)) else replace(value, items=held)
+        case _:
+            return value
+
+
 def as_array(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """An array of the examples whose length is data as one that the function has made; any other value as it is."""
     store = value.type.store if isinstance(value, v.Leaf) and isinstance(value.type, List) else None
@@ -295,6 +326,8 @@ def level(s: LoweringState, value: v.Abstract, other: v.Abstract) -> v.Abstract:
     if s.context.memory.sites:
         in_memory = list(_beside_memory(value, layout_of(other)))
         s.context.memory.add_sites(s.context.sites.of(in_memory, s.context.memory.sites, dicts=True))
+    if isinstance(other, v.MemoryRow) and other.heap.whole.python_class is tuple and is_tuple(layout_of(value)):
+        return s.context.rules.adopted(s, other.heap, value)
     if (cls := dynamic_class(value)) is not None and cls.rank == 0 and isinstance(other, v.Leaf | v.Static):
         value = s.context.rules.stacked(s, operator.pos, (value,))
     if is_dynamic(other) and is_array(value):

@@ -54,7 +54,7 @@ from autobatch.frontend.lowering.numbers import (
     traced,
     unary,
 )
-from autobatch.frontend.lowering.selection import of_each, select, tested
+from autobatch.frontend.lowering.selection import is_function, of_each, select, tested
 from autobatch.frontend.lowering.sequences import arithmetic, bounds_of, is_tuple, item, members, sequence, sliced
 from autobatch.frontend.lowering.state import ClassTest, Impure, LoweringState, expand, fold, hand_out, note_contents
 from autobatch.frontend.lowering.unions import alike, by_type, of_sorts, taken_as
@@ -63,6 +63,7 @@ from autobatch.frontend.memory.heap import NeedsMemory
 from autobatch.frontend.memory.identity import is_given
 from autobatch.frontend.memory.list_heap import copied, there
 from autobatch.frontend.memory.rebinding import without_memory
+from autobatch.frontend.syntax.sources import FunctionSource
 from autobatch.frontend.tracing.tracing import Untraceable, trace
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import layout_of, type_name
@@ -390,6 +391,11 @@ def equal(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
         return made
     if _is_nothing(a) or _is_nothing(b):
         return identical(s, a, b)
+    if not (isinstance(a, v.Static) and isinstance(b, v.Static)) and is_function(a) and is_function(b):
+        for x, y in ((a, b), (b, a)):
+            if isinstance(x, v.Choice):
+                return tested(s, x, partial(_equal_to, y))
+        return _same_function(s, a, b, equal)
     if isinstance(a, v.Optional) or isinstance(b, v.Optional):
         return _equal_optional(s, a, b)
     if isinstance(a, v.Static) and isinstance(b, v.Static) and not inputs(a.value) and not inputs(b.value):
@@ -544,9 +550,56 @@ def identical(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
             return x if y.value else not_expression(s, x)
     if isinstance(a, v.Leaf) and isinstance(b, v.Leaf) and a.type == b.type and isinstance(a.type, Ref | List):
         return v.Leaf(s.apply(own("same"), (a.operand, b.operand), BOOL))
+    if is_function(a) and is_function(b):
+        return _same_function(s, a, b, identical)
     if is_number(a) or is_number(b):
         raise Impure("`is` compares objects, not numbers", s.span, "compare numbers with `==`")
     return _same_container(s, a, b)
+
+
+def _same_function(s: LoweringState, a: v.Abstract, b: v.Abstract, same: Callable[..., v.Abstract]) -> v.Abstract:
+    """Are two functions one? Each time that a `def` or `lambda` runs it makes another one."""
+    match a, b:
+        case v.Method(), v.Method():
+            if same(s, a.function, b.function) == v.Static(False):
+                return v.Static(False)
+            if same is identical:
+                s.refuse("a method is made anew where it is read, and compared by `is`", "compare it with `==`")
+            return identical(s, a.receiver, b.receiver)
+        case v.LocalFunction(source=source), v.LocalFunction(source=other) if source is other and a is not b:
+            if not _is_made_once(s, source):
+                words = "which of the functions that this `def` or `lambda` has made it is does not show"
+                s.refuse(words, "compare numbers or strings that stand for them", source.span)
+            return v.Static(True)
+        case _:
+            return v.Static(a is b)
+
+
+def _is_made_once(s: LoweringState, function: FunctionSource) -> bool:
+    """Does the entry make this function, and make it once?"""
+    entry = s.context.entry
+    if entry is None or entry.name in entry.loads:
+        return False
+    todo: list[ast.AST] = [*entry.body]
+    while todo:
+        node = todo.pop()
+        if node is function.node:
+            return True
+        if not isinstance(node, _RUNS_OFTEN):
+            todo += ast.iter_child_nodes(node)
+    return False
+
+
+_RUNS_OFTEN = (
+    ast.For,
+    ast.While,
+    ast.FunctionDef,
+    ast.Lambda,
+    ast.ListComp,
+    ast.SetComp,
+    ast.DictComp,
+    ast.GeneratorExp,
+)
 
 
 def _identical_optional(s: LoweringState, a: v.Optional, b: v.Abstract) -> v.Abstract:

@@ -107,10 +107,13 @@ def of_each(
 
 
 def _of_functions(choice: v.Choice) -> bool:
-    return all(map(_is_function, choice.alternatives))
+    return all(map(is_function, choice.alternatives))
 
 
-def _is_function(value: v.Abstract) -> bool:
+def is_function(value: v.Abstract) -> bool:
+    """Is it a function, or a method of an object, or one of several?"""
+    if isinstance(value, v.Choice):
+        return _of_functions(value)
     if isinstance(value, v.Static):
         return callable(value.value) and not isinstance(value.value, type)
     return isinstance(value, v.LocalFunction | v.Method)

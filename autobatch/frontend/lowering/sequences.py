@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any, NoReturn
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from autobatch.frontend.library.texts import characters, is_text, part, text
 from autobatch.frontend.lowering import forms
 from autobatch.frontend.lowering.attributes import (
     attribute,
+    class_list,
     field,
     fields_of,
     forms_of,
@@ -37,7 +38,7 @@ from autobatch.frontend.lowering.unions import is_list, is_word, taken_as
 from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.syntax.iterator_variables import stepped_through
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import rebuild
+from autobatch.frontend.types.layouts import RowLayout, layout_of, leaf_type, rebuild
 from autobatch.frontend.types.statics import KEYS, container_kind
 from autobatch.ir import jax_compat
 from autobatch.ir.core import INT, Array, List, Operand, Ref
@@ -106,8 +107,16 @@ def known_length(s: LoweringState, operand: Operand) -> v.Abstract | None:
     return known
 
 
-def refuse_order(s: LoweringState) -> NoReturn:
-    s.refuse("the order of a set is not kept here", "run over sorted(...) of it, or over the keys of a dict")
+def _in_some_order(s: LoweringState, keys: v.Abstract) -> v.Record | v.Lazy:
+    """The elements of a set. Of objects that are equal to themselves alone Python has no order either: it is that of
+    their addresses."""
+    assert isinstance(keys, v.Record | v.Listing)
+    for layout in map(layout_of, keys.items) if isinstance(keys, v.Record) else [keys.elem]:
+        in_memory = isinstance(layout, RowLayout) and not layout.heap.whole.is_record
+        given = leaf_type(layout)
+        if not in_memory and not (isinstance(given, Ref) and all(c.kind == "object" for c in class_list(s, given))):
+            s.refuse("the order of a set is not kept here", "run over sorted(...) of it, or over the keys of a dict")
+    return sequence(s, keys)
 
 
 def sequence(s: LoweringState, value: v.Abstract) -> v.Record | v.Lazy:
@@ -118,7 +127,7 @@ def sequence(s: LoweringState, value: v.Abstract) -> v.Record | v.Lazy:
     if list_heap.is_row(value):
         row = list_heap.there(s, value)
         if row.heap.is_set:
-            refuse_order(s)
+            return _in_some_order(s, list_heap.column(s, row, 0))
         value = list_heap.parts(s, row, 0) if row.heap.is_dict else list_heap.elements(s, row)
     if list_heap.is_view(value):
         return list_heap.as_it_is(s, value)
@@ -143,8 +152,8 @@ def sequence(s: LoweringState, value: v.Abstract) -> v.Record | v.Lazy:
     match value:
         case v.Record(kind="dict", keys=keys):
             return v.Record("tuple", tuple(range(len(keys))), tuple(v.Static(k) for k in keys))
-        case v.Record(kind="table", cls=cls) if cls in (set, frozenset):
-            refuse_order(s)
+        case v.Record(kind="table", items=items, cls=cls) if cls in (set, frozenset):
+            return _in_some_order(s, items[0])
         case v.Record(kind="table", items=items):
             return sequence(s, items[0])
         case v.Record(kind="tuple" | "list" | "namedtuple") | v.Lazy():

@@ -164,7 +164,7 @@ class Rules:
     parts: Callable[[LoweringState, v.Leaf], v.Record | None]
     made_by: Callable[[LoweringState, v.Abstract, object], v.Abstract]
     initialised: Callable[[LoweringState, v.Record, Sequence[v.Abstract]], v.Abstract]
-    adopted: Callable[[LoweringState, Heap, v.Leaf | v.Static], v.Abstract]
+    adopted: Callable[[LoweringState, Heap, v.Abstract], v.Abstract]
     string_of: Callable[[LoweringState, v.MemoryRow], v.Leaf]
     tell_apart: Callable[[LoweringState, Heap], None]
     brought_in: Callable[[LoweringState, v.Abstract], v.Abstract]
@@ -195,8 +195,10 @@ class LoweringMemory:
     `unseen`: would a trace not see one of these changes? `own_lists`: are arguments that are lists of the examples
     copied, as they are changed? `unread`: how often was a memory read before it was known what is in it?
     `read` and `written`: functions and loops, by their text, and what they need. `nulls`: the stores of the objects in
-    whose place the function puts None. `related`: the functions in which it matters whether two of their arguments may
-    be one object, or hold one, and which these are, by their places. See `graphs.py` for `plain`, `printing.py`."""
+    whose place the function puts None. `outliving`: variables that are fields of an object, as one of the functions
+    that change them outlives theirs: its file and line, and their name. `related`: the functions in which it matters
+    whether two of their arguments may be one object, or hold one, and which these are, by their places. See `graphs.py`
+    for `plain`, `printing.py`."""
 
     assumed: dict[Any, Layout] = field(default_factory=dict)
     returned: dict[Any, ReturnedIdentity] = field(default_factory=dict)
@@ -230,6 +232,7 @@ class LoweringMemory:
     read: set[tuple[ast.AST, str]] = field(default_factory=set)
     written: set[tuple[ast.AST, str]] = field(default_factory=set)
     assigned: set[str] = field(default_factory=set)
+    outliving: set[tuple[str, int, str]] = field(default_factory=set)
     inlined: dict[Any, Inlined] = field(default_factory=dict)
     consumers: dict[Any, ast.For] = field(default_factory=dict)
     raised: list[type[BaseException]] = field(default_factory=list)

@@ -9,7 +9,7 @@ import inspect
 import operator
 import types
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from autobatch.errors import UnsupportedError
@@ -28,7 +28,7 @@ from autobatch.frontend.lowering.branches import (
     truth,
 )
 from autobatch.frontend.lowering.branches import condition as holds
-from autobatch.frontend.lowering.calls import capture, lookup
+from autobatch.frontend.lowering.calls import lookup
 from autobatch.frontend.lowering.carrying import completes
 from autobatch.frontend.lowering.exceptions import (
     EXCEPTION,
@@ -40,7 +40,7 @@ from autobatch.frontend.lowering.exceptions import (
     try_statement,
 )
 from autobatch.frontend.lowering.functions import define
-from autobatch.frontend.lowering.joins import arms, conditional, join, stored
+from autobatch.frontend.lowering.joins import arms, captured, conditional, join, stored
 from autobatch.frontend.lowering.loops import for_statement, while_statement
 from autobatch.frontend.lowering.numbers import combine, operand_of, present
 from autobatch.frontend.lowering.operators import compare_with, contains, equal, identical, subscript
@@ -744,22 +744,10 @@ def _return(s: LoweringState, node: ast.Return) -> None:
         s.dead = True
         return
     value = v.Static(None) if node.value is None else stored(s, s.evaluate(node.value))
-    value = _captured(s, value)
+    value = captured(s, value)
     if not s.dead:
         s.bind(RESULT, value)
         s.bind(RETURNED, v.Static(True))
-
-
-def _captured(s: LoweringState, value: v.Abstract) -> v.Abstract:
-    """A value in which local functions hold the variables that they read: they outlive the function."""
-    match value:
-        case v.LocalFunction():
-            return capture(s, value)
-        case v.Record(kind="tuple" | "list" | "dict", items=items):
-            held = tuple(_captured(s, x) for x in items)
-            return value if all(x is y for x, y in zip(held, items, strict=True)) else replace(value, items=held)
-        case _:
-            return value
 
 
 def _only_none_left(s: LoweringState) -> bool:

@@ -26,7 +26,7 @@ import numpy as np
 from jax import lax
 
 from autobatch.errors import UnsupportedError
-from autobatch.frontend.lowering.joins import conditional, convert, stored
+from autobatch.frontend.lowering.joins import captured, conditional, convert, stored
 from autobatch.frontend.lowering.numbers import combine, negate, operand_of, traced
 from autobatch.frontend.lowering.refusals import refused_field
 from autobatch.frontend.lowering.selection import telling, with_index
@@ -63,6 +63,7 @@ from autobatch.frontend.types.layouts import (
     RecordLayout,
     RowLayout,
     SharedLayout,
+    holds_containers,
     layout_of,
     leaf_type,
     leaf_types,
@@ -74,6 +75,7 @@ from autobatch.frontend.types.unify import (
     LayoutConflict,
     deepest,
     holds_any,
+    is_tuple,
     sort_of,
     type_conflict,
     unify,
@@ -142,7 +144,9 @@ def _as_column(s: LoweringState, layout: Layout) -> Layout:
         case LeafLayout(type=type):
             return RowLayout(_strings(s)) if type == STR and s.context.memory.letters else LeafLayout(type)
         case RowLayout():
-            return replace(layout, own=False)
+            return replace(layout, own=False, bound=None)
+        case ListingLayout(elem=elem, is_tuple=True):
+            return RowLayout(_tuples(s, elem))
         case _:
             return layout
 
@@ -155,10 +159,22 @@ def _strings(s: LoweringState) -> Heap:
     return made
 
 
+def _tuples(s: LoweringState, elem: Layout) -> Heap:
+    """The memory of tuples of several lengths that fields hold, whose elements are of one sort."""
+    elem, sort, type = _as_column(s, elem), sort_of_element(elem), leaf_type(elem)
+    key = "tuples", ("number" if sort in _NUMBERS else sort, type.shape if isinstance(type, Array) else ())
+    heaps = s.context.memory.heaps
+    made = heaps[key] if key in heaps else add_heap(heaps, key, tuple)
+    grow(s, made.whole, ("item",), [elem])
+    return made.whole
+
+
 def in_memory(s: LoweringState, value: v.Abstract, layout: Layout) -> v.Abstract:
     """A value to be stored as one of a layout that `grow` has found."""
     match layout, value:
         case RowLayout(heap=heap), v.Leaf(type=List() | Tag()) | v.Static(value=str()):
+            return s.context.rules.adopted(s, heap, value)
+        case RowLayout(heap=heap), v.Static() | v.Record() | v.Listing() if is_tuple(layout_of(value)):
             return s.context.rules.adopted(s, heap, value)
         case RowLayout(heap=heap), v.Optional(value=v.Leaf(type=Tag()) as text, missing=missing):
             return conditional(s, missing, lambda t: v.Static(None), lambda t: t.context.rules.adopted(t, heap, text))
@@ -364,7 +380,7 @@ def give_memory(context: Context, error: NeedsMemory) -> None:
         for heap in memory.heaps.values():
             heap.copies -= {site[1]} if isinstance(site, tuple) and site[0] == "given" else set()
     memory.refused = memory.refused or error
-    _forget_layouts(memory)
+    _forget_results(memory)
 
 
 def _like(context: Context, cls: type) -> frozenset[str]:
@@ -390,10 +406,17 @@ def beside_given(s: LoweringState, layout: Layout) -> list[Form]:
     return [(x.kind, x.cls, x.keys) for x in made if given & _stores_of(s.context, (x.kind,))]
 
 
-def _forget_layouts(memory: LoweringMemory) -> None:
+def _forget_results(memory: LoweringMemory) -> None:
     """Let the layouts of results and variables be found anew, in which others stand for some objects now."""
     for known in (memory.assumed, memory.made, memory.grown, memory.settled, memory.listed):
         known.clear()
+
+
+def forget_layouts(memory: LoweringMemory) -> None:
+    """Let all layouts be found anew, those of what memory holds with them."""
+    _forget_results(memory)
+    for heap in memory.heaps.values():
+        heap.forget()
 
 
 NO_ORIGIN = v.Static(-1)
@@ -409,9 +432,7 @@ def note_adopting(memory: LoweringMemory) -> None:
     adopting = sum(len(h.adopts) for h in memory.heaps.values())
     if adopting > memory.adopting:
         memory.adopting = adopting
-        _forget_layouts(memory)
-        for heap in memory.heaps.values():
-            heap.forget()
+        forget_layouts(memory)
 
 
 def heap_of(s: LoweringState, cls: type | None) -> Heap | None:
@@ -481,7 +502,7 @@ def _note_form(s: LoweringState, heap: Heap, cls: type, keys: Iterable[str]) -> 
 
 def as_field(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """A value as it can be in a column: a container of constants is taken apart."""
-    value = expand(s, stored(s, value))
+    value = expand(s, captured(s, stored(s, value)))
     if isinstance(value, v.Record):
         return replace(value, items=tuple(as_field(s, x) for x in value.items))
     return value
@@ -505,9 +526,10 @@ def grow(s: LoweringState, heap: Heap, keys: tuple[Any, ...], items: list[Layout
             for name in sorted(_copies_in(known[key]) | _copies_in(layout)):
                 if (error := list_change(s, name, UnsupportedError(words, s.span, cure))) is not None:
                     raise error from None
-            if _beside_given(known[key], layout) and (sites := s.context.sites.needed(s.context.memory.sites)):
-                raise NeedsMemory((), UnsupportedError(words, s.span, cure), sites) from None
-            raise type_conflict(conflict, words, s.span, cure) from None
+            error = type_conflict(conflict, words, s.span, cure)
+            if not isinstance(error, NeedsMemory) and any(map(holds_containers, (known[key], layout))):
+                error = s.context.sites.refused(s.context.memory.sites, error, dicts=True)
+            raise error from None
         if not s.context.memory.rows and leaf_type(joined[key]) == MADE:
             classes = _classes_of(known.get(key), layout)
             words = f"a field of {heap.name} holds objects of the examples, and others that are made"
@@ -572,14 +594,6 @@ def _copies_in(layout: Layout) -> frozenset[str]:
     return inner.heap.whole.copies if isinstance(inner, RowLayout) else frozenset()
 
 
-def _beside_given(*layouts: Layout) -> bool:
-    """Is one of two layouts that of a list of the examples, and the other one of a list that is a value?"""
-    inner = [k.value if isinstance(k, OptionalLayout) else k for k in layouts]
-    given = [isinstance(k, LeafLayout) and isinstance(k.type, List) for k in inner]
-    made = [isinstance(k, ListingLayout) or (isinstance(k, RecordLayout) and k.kind == "list") for k in inner]
-    return any(given) and any(made)
-
-
 def _classes_of(*layouts: Layout | None) -> list[type]:
     """The classes of objects that are values of the program."""
     inner = [k.value if isinstance(k, OptionalLayout) else k for k in layouts]
@@ -611,6 +625,8 @@ def _in_one_memory(a: Layout, b: Layout) -> tuple[Layout, Layout]:
         return a, b
     match a, b:
         case RowLayout(heap=heap), LeafLayout(type=List(store=str())) if heap.whole.is_list:
+            return a, a
+        case RowLayout(heap=heap), _ if heap.whole.python_class is tuple and is_tuple(b):
             return a, a
         case RowLayout(heap=heap), HeldLayout(value=held) if heap.is_strings and isinstance(held.value, str):
             return a, a

@@ -16,7 +16,7 @@ from autobatch.frontend.lowering.carrying import Layouts, Turn, enter_turn, leav
 from autobatch.frontend.lowering.joins import attempt, conditional
 from autobatch.frontend.lowering.numbers import operand_of, present, traced
 from autobatch.frontend.lowering.sequences import in_range, sequence
-from autobatch.frontend.lowering.state import LoweringState
+from autobatch.frontend.lowering.state import LoweringState, expand
 from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.memory.heap import Heap
 from autobatch.frontend.types import values as v
@@ -48,13 +48,14 @@ def allocate(s: LoweringState, heap: Heap, value: v.Abstract) -> v.MemoryRow:
     return row
 
 
-def adopted(s: LoweringState, heap: Heap, value: v.Leaf | v.Static) -> v.Abstract:
+def adopted(s: LoweringState, heap: Heap, value: v.Abstract) -> v.Abstract:
     """A list of the examples, or None, as a copy in memory, which does for it where none is changed there; a string
-    as its code points."""
+    as its code points; a tuple."""
     if heap.whole.is_strings:
         letters = v.Lazy(text(s, "__len__", value), lambda t, i: text(t, "ord", text(t, "__getitem__", value, i)))
         return allocate(s, heap.whole, letters)
-    assert isinstance(value, v.Leaf)
+    if not isinstance(value, v.Leaf):
+        return allocate(s, heap.whole, expand(s, value))
     assert isinstance(value.type, List) and value.type.store is not None
     heap.whole.copies |= {value.type.store}
     list_heap.refuse_copies(s, heap)

@@ -34,7 +34,8 @@ from autobatch.frontend.memory import dict_heap, list_changes, list_heap
 from autobatch.frontend.memory.identity import is_given
 from autobatch.frontend.memory.list_heap import hold
 from autobatch.frontend.memory.rebinding import rebind, refuse_change, refuse_given, take_out
-from autobatch.frontend.syntax.sources import MUTATORS, read_before_change
+from autobatch.frontend.syntax.scopes import MUTATORS
+from autobatch.frontend.syntax.sources import read_before_change
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.unify import as_table, constant
 

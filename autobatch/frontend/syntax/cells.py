@@ -13,6 +13,7 @@ import ast
 from collections.abc import Iterable
 
 from autobatch.frontend.lowering.state import LoweringState, MemoryChanged
+from autobatch.frontend.memory import heaps
 from autobatch.frontend.memory.identity import containers
 from autobatch.frontend.memory.rebinding import rebind
 from autobatch.frontend.syntax.scopes import is_cell, shown
@@ -47,7 +48,7 @@ def given(s: LoweringState, source: FunctionSource, arguments: Iterable[v.Abstra
     found: dict[str, v.Abstract] = {}
     for name in names:
         changed = (source.node, name) in memory.written
-        pass_through(s, name, changed)
+        pass_through(s, source, name, changed)
         bound = s.env.get(name)
         value = bound.value if bound is not None else v.Unset(shown(name))
         if changed:
@@ -56,20 +57,21 @@ def given(s: LoweringState, source: FunctionSource, arguments: Iterable[v.Abstra
     return found
 
 
-def pass_through(s: LoweringState, name: str, changed: bool) -> None:
-    """Note that every function on the way to the owner of a cell passes it on."""
+def pass_through(s: LoweringState, function: FunctionSource, name: str, changed: bool) -> None:
+    """Note that every function on the way to the owner of a cell, which a function names, passes it on."""
     memory = s.context.memory
     on_the_way = []
     for source, _ in reversed(s.context.active):
-        if name in source.locals or (source.node, name) in memory.caches.owners:
+        if (source.node, name) in memory.caches.owners:
+            break
+        if name in source.locals:
+            if _is_passed(function, source) and _is_recursive(s, source):
+                _outlive(s, function, name)  # it may be that of a call around this one
             break
         on_the_way.append(source.node)
     else:
         if (None, name) not in memory.caches.owners:
-            s.refuse(
-                f"{shown(name)} is a variable of a function that has returned, and is changed here",
-                "make an object of a class that holds it, with a method that changes it",
-            )
+            _outlive(s, function, name)
     if memory.caches.run_with_effect(on_the_way):
         raise MemoryChanged
     for noted in (memory.read, memory.written) if changed else (memory.read,):
@@ -77,6 +79,35 @@ def pass_through(s: LoweringState, name: str, changed: bool) -> None:
         if unknown:
             noted |= unknown
             raise MemoryChanged
+
+
+def _is_passed(function: FunctionSource, owner: FunctionSource) -> bool:
+    """Is an inner function named in the function that it belongs to, but to call it?"""
+    if not isinstance(function.node, ast.FunctionDef):
+        return True
+    called = {n.func for n in ast.walk(owner.node) if isinstance(n, ast.Call)}
+    named = (n for n in ast.walk(owner.node) if isinstance(n, ast.Name) and n.id == function.node.name)
+    return any(n not in called for n in named)
+
+
+def _is_recursive(s: LoweringState, function: FunctionSource) -> bool:
+    """Does a function call itself, as far as is known?"""
+    by_name = isinstance(function.node, ast.FunctionDef) and function.node.name in function.loads
+    return by_name or sum(x is function for x, _ in s.context.active) > 1
+
+
+def _outlive(s: LoweringState, function: FunctionSource, name: str) -> None:
+    """Let a variable outlive the function that it belongs to (`scopes.py`), from the next round on."""
+    memory, place = s.context.memory, (function.file, function.node.lineno, shown(name))
+    if place in memory.outliving:
+        s.refuse(
+            f"{shown(name)} is a variable of a function that has returned, and is changed here",
+            "make an object of a class that holds it, with a method that changes it",
+        )
+    memory.outliving.add(place)
+    memory.sources = {key: x for key, x in memory.sources.items() if x.file != function.file}
+    heaps.forget_layouts(memory)  # in which functions stand, as they were
+    raise MemoryChanged
 
 
 def _as_number(s: LoweringState, value: v.Abstract) -> v.Abstract:

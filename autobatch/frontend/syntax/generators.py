@@ -28,8 +28,9 @@ from functools import lru_cache
 from typing import Any
 
 from autobatch.frontend.library.groups import groups, refuse_whole
-from autobatch.frontend.lowering.calls import activate, bind_arguments, capture, defaults_of, lookup
+from autobatch.frontend.lowering.calls import activate, bind_arguments, defaults_of, lookup
 from autobatch.frontend.lowering.carrying import leaves_early
+from autobatch.frontend.lowering.joins import capture
 from autobatch.frontend.lowering.sequences import zipped
 from autobatch.frontend.lowering.state import BROKE, FunctionFrame, LoweringState, Restart, variable, wrap
 from autobatch.frontend.syntax import cells
@@ -287,7 +288,7 @@ def _bind(s: LoweringState, generator: v.Generator, own: dict[str, str]) -> None
         if name in own:
             s.bind(own[name], held[name] if name in held else variable(elsewhere, name))
     for name in sorted(source.cells_read):
-        cells.pass_through(s, name, name in source.cells_changed)
+        cells.pass_through(s, source, name, name in source.cells_changed)
 
 
 def _inlined(s: LoweringState, node: ast.For, source: FunctionSource, inside: bool) -> Inlined:

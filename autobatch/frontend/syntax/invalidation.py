@@ -26,13 +26,11 @@ from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.memory.identity import is_dict_value, is_list
 from autobatch.frontend.syntax.flattening import Body, appended, in_front
 from autobatch.frontend.syntax.iterator_variables import READERS, place_of
-from autobatch.frontend.syntax.scopes import shown
+from autobatch.frontend.syntax.scopes import ORDERED, mutated_by, shown
 from autobatch.frontend.syntax.sources import (
-    ORDERED,
     FunctionSource,
     changed,
     is_user_function,
-    mutated_by,
     nodes_in,
     stores,
 )

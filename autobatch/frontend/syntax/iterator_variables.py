@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
+from autobatch.frontend.syntax.scopes import MUTATORS
+
 # ---- syntax trees
 #
 # What the passes over syntax trees have in common, those that write Python anew before anything is lowered.
@@ -117,26 +119,26 @@ _MAKERS = frozenset({"list", "dict", "set", "deque", "defaultdict", "Counter", "
 
 READERS = frozenset({"copy", "count", "get", "index", "items", "keys", "values"})
 """Methods that read a list, dict or set."""
+_METHODS = MUTATORS | READERS
 
 
-def with_methods_written_out(node: FunctionNode, mutators: frozenset[str]) -> FunctionNode:
-    """The function with such names replaced; itself where there are none. `mutators`: the methods that change a list,
-    dict or set."""
-    if not isinstance(node, ast.FunctionDef) or not any(True for _ in _kept(node, mutators | READERS)):
+def with_methods_written_out(node: FunctionNode) -> FunctionNode:
+    """The function with such names replaced; itself where there are none."""
+    if not isinstance(node, ast.FunctionDef) or not any(True for _ in _kept(node)):
         return node
-    return _rewritten(node, mutators)
+    return _rewritten(node)
 
 
 @lru_cache(maxsize=256)
-def _rewritten(node: ast.FunctionDef, mutators: frozenset[str]) -> ast.FunctionDef:
+def _rewritten(node: ast.FunctionDef) -> ast.FunctionDef:
     made = copy.deepcopy(node)
     text = _AssignedNames(made)
-    for statement, pairs in list(text.aliases(mutators | READERS)):
+    for statement, pairs in list(text.aliases()):
         known = {name: method for name, method in pairs if text.stands_for(name, method, statement)}
         if len(known) == len(pairs):
             _write_out(made, statement, known)
     text = _AssignedNames(made)
-    for method in list(_kept(made, mutators | READERS)):
+    for method in list(_kept(made)):
         if method.attr in READERS and text.is_read_at_once(method):
             continue
         if text.is_container(method.value) and not text.is_in_loop(text.stored[_name(method.value)]):
@@ -144,12 +146,12 @@ def _rewritten(node: ast.FunctionDef, mutators: frozenset[str]) -> ast.FunctionD
     return made
 
 
-def _kept(node: ast.AST, mutators: frozenset[str]) -> Iterator[ast.Attribute]:
+def _kept(node: ast.AST) -> Iterator[ast.Attribute]:
     """The methods of variables that change them, and are not called where they stand."""
     called = {id(n.func) for n in ast.walk(node) if isinstance(n, ast.Call)}
     for n in ast.walk(node):
         match n:
-            case ast.Attribute(value=ast.Name(), attr=attr, ctx=ast.Load()) if attr in mutators and id(n) not in called:
+            case ast.Attribute(value=ast.Name(), attr=attr, ctx=ast.Load()) if attr in _METHODS and id(n) not in called:
                 yield n
 
 
@@ -166,9 +168,9 @@ class _AssignedNames:
                 self.times[name] += 1
                 self.stored[name] = n
 
-    def aliases(self, mutators: frozenset[str]) -> Iterator[tuple[ast.Assign, Sequence[tuple[str, ast.Attribute]]]]:
+    def aliases(self) -> Iterator[tuple[ast.Assign, Sequence[tuple[str, ast.Attribute]]]]:
         """`push = out.append` and `push, pop = out.append, out.pop`."""
-        kept = set(_kept(self.function, mutators))
+        kept = set(_kept(self.function))
         for n in ast.walk(self.function):
             match n:
                 case ast.Assign(targets=[ast.Name(id=name)], value=ast.Attribute() as method) if method in kept:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from autobatch.frontend.syntax.sources import MUTATORS
+from autobatch.frontend.syntax.scopes import MUTATORS
 
 CONSUMERS = frozenset({"sorted", "min", "max", "any", "all", "sum", "set", "frozenset"})
 """Functions that take what a comprehension gives in any order."""

@@ -41,6 +41,29 @@ def shown(name: str) -> str:
     return name.partition(_CELL)[0].partition(_READ)[0]
 
 
+def mutated_by(node: ast.AST) -> list[str]:
+    """The variable whose container a call changes: `xs.append(x)`, `heappush(xs, x)`."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attr)) if attr in MUTATORS:
+            return [name]
+        case ast.Call(func=ast.Attribute(attr=attr) | ast.Name(id=attr), args=[ast.Name(id=name), *_]):
+            return [name] if attr in ORDERED else []
+    return []
+
+
+MUTATORS = frozenset(
+    {"append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "update", "setdefault", "popitem"}
+    | {"move_to_end"}
+    | {"add", "discard", "intersection_update", "difference_update", "symmetric_difference_update", "subtract"}
+    | {"appendleft", "extendleft", "popleft", "rotate"}
+)
+"""Methods of lists, dicts and sets that change them."""
+ORDERED = frozenset({"heappush", "heappop", "heapify", "heapreplace", "heappushpop"}) | frozenset(
+    {"insort", "insort_left", "insort_right"}
+)
+"""Functions of `heapq` and `bisect` that change the list that they are given."""
+
+
 @dataclass(eq=False)
 class Scope:
     """One function: the variables that are its own, and those that it reads, assigns or changes in place."""
@@ -60,22 +83,21 @@ class Scope:
         return scope
 
 
-def with_names_of_their_own(node: FunctionNode, mutators: frozenset[str]) -> FunctionNode:
-    """The function with cells, and variables that others hide, renamed; itself where there are none. `mutators`: the
-    methods that change a list, dict or set."""
+def with_names_of_their_own(node: FunctionNode) -> FunctionNode:
+    """The function with cells, and variables that others hide, renamed; itself where there are none."""
     if not isinstance(node, ast.FunctionDef) or not any(isinstance(n, FunctionNode) for n in _inside(node)):
         return node
-    return _renamed(node, mutators)
+    return _renamed(node)
 
 
 @lru_cache(maxsize=256)
-def _renamed(node: ast.FunctionDef, mutators: frozenset[str]) -> ast.FunctionDef:
-    scopes = list(scopes_of(node, None, mutators))
+def _renamed(node: ast.FunctionDef) -> ast.FunctionDef:
+    scopes = list(scopes_of(node, None))
     names = _new_names(scopes)
     if not names:
         return node
     made = copy.deepcopy(node)
-    copies = [s.node for s in scopes_of(made, None, mutators)]
+    copies = [s.node for s in scopes_of(made, None)]
     Renaming(dict(zip(copies, scopes, strict=True)), names).function(made)
     return made
 
@@ -103,27 +125,27 @@ def _name(scope: Scope, scopes: list[Scope]) -> str:
     return scope.node.name if scope is alike[0] else f"{scope.node.name} {alike.index(scope) + 1}"
 
 
-def scopes_of(node: FunctionNode, outer: Scope | None, mutators: frozenset[str]) -> Iterator[Scope]:
+def scopes_of(node: FunctionNode, outer: Scope | None) -> Iterator[Scope]:
     """The function, and those inside it, outer ones first."""
     scope = Scope(node, outer)
     scope.own.update(_parameters(node))
     inner: list[FunctionNode] = []
     for part in _body(node):
-        _look(part, scope, inner, mutators)
+        _look(part, scope, inner)
     scope.own -= scope.declared
     yield scope
     for function in inner:
-        yield from scopes_of(function, scope, mutators)
+        yield from scopes_of(function, scope)
 
 
-def _look(node: ast.AST, scope: Scope, inner: list[FunctionNode], mutators: frozenset[str]) -> None:
+def _look(node: ast.AST, scope: Scope, inner: list[FunctionNode]) -> None:
     """Note what a part of a function does with variables."""
     match node:
         case ast.FunctionDef() | ast.Lambda():
             if isinstance(node, ast.FunctionDef):
                 scope.own.add(node.name)
             for part in _outside(node):
-                _look(part, scope, inner, mutators)
+                _look(part, scope, inner)
             inner.append(node)
             return
         case ast.Name(id=name, ctx=ast.Load()):
@@ -137,8 +159,8 @@ def _look(node: ast.AST, scope: Scope, inner: list[FunctionNode], mutators: froz
             scope.changed.add(name)
         case ast.Attribute(value=ast.Name(id=name), ctx=ast.Store()) if not name.startswith(KEPT):
             scope.changed.add(name)
-        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attr)) if attr in mutators:
-            scope.changed.add(name)
+        case ast.Call():
+            scope.changed.update(mutated_by(node))
         case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
             scope.own.add(name)
         case ast.ExceptHandler(name=str(name)):
@@ -148,14 +170,14 @@ def _look(node: ast.AST, scope: Scope, inner: list[FunctionNode], mutators: froz
         case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
             found = Scope(scope.node, None)
             for part in ast.iter_child_nodes(node):
-                _look(part, found, inner, mutators)
+                _look(part, found, inner)
             targets = {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
             scope.read |= found.read - targets
             scope.changed |= found.changed - targets
             scope.own |= found.own - targets
             return
     for part in ast.iter_child_nodes(node):
-        _look(part, scope, inner, mutators)
+        _look(part, scope, inner)
 
 
 @dataclass
@@ -265,30 +287,32 @@ def _inside(node: FunctionNode) -> Iterator[ast.AST]:
 _MARK = "\0"
 
 
-def with_outliving_variables(node: FunctionNode, mutators: frozenset[str]) -> FunctionNode:
-    """The function with such variables written out; itself where there are none. `mutators`: the methods that change a
-    list, dict or set."""
-    if not isinstance(node, ast.FunctionDef) or not any(True for f in ast.walk(node) for _ in _returned(f)):
+def with_outliving_variables(node: FunctionNode, known: frozenset[tuple[int, str]]) -> FunctionNode:
+    """The function with such variables written out; itself where there are none. `known`: variables that outlive their
+    function, each with the line of a function that names it, beside those that functions change which are returned."""
+    if not isinstance(node, ast.FunctionDef):
         return node
-    return _rewritten(node, mutators)
+    if not known and not any(True for f in ast.walk(node) for _ in _returned(f)):
+        return node
+    return _rewritten(node, known)
 
 
 @lru_cache(maxsize=256)
-def _rewritten(node: ast.FunctionDef, mutators: frozenset[str]) -> ast.FunctionDef:
-    scopes = list(scopes_of(node, None, mutators))
+def _rewritten(node: ast.FunctionDef, known: frozenset[tuple[int, str]]) -> ast.FunctionDef:
+    scopes = list(scopes_of(node, None))
     names: dict[tuple[Scope, str], str] = {}
     for owner in scopes:
         leaving = set(_returned(owner.node))
         for inner in scopes:
-            if not _is_inside(inner, owner, leaving):
-                continue
-            for name in inner.changed:
-                if inner.owner(name) is owner:
+            leaves = _is_inside(inner, owner, leaving)
+            changed = inner.changed if leaves else {name for line, name in known if line == inner.node.lineno}
+            for name in changed:
+                if inner is not owner and inner.owner(name) is owner:
                     names[owner, name] = f"{_MARK}{scopes.index(owner)}{_MARK}{name}"
     if not names:
         return node
     made = copy.deepcopy(node)
-    copies = [s.node for s in scopes_of(made, None, mutators)]
+    copies = [s.node for s in scopes_of(made, None)]
     Renaming(dict(zip(copies, scopes, strict=True)), names).function(made)
     for owner in dict.fromkeys(owner for owner, _ in names):
         function = copies[scopes.index(owner)]

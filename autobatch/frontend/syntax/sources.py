@@ -18,7 +18,7 @@ from autobatch.frontend.syntax.iterator_variables import (
     with_methods_written_out,
     without_parameters,
 )
-from autobatch.frontend.syntax.scopes import is_cell, with_names_of_their_own, with_outliving_variables
+from autobatch.frontend.syntax.scopes import is_cell, mutated_by, with_names_of_their_own, with_outliving_variables
 from autobatch.source import NOWHERE, Span
 
 # ---- live names
@@ -306,9 +306,12 @@ def _characters(file: str, line: int, offset: int) -> int:
     return offset if text.isascii() else len(text.encode()[:offset].decode(errors="ignore"))
 
 
-def source_of(function: types.FunctionType, caller: Span = NOWHERE) -> FunctionSource:
+def source_of(
+    function: types.FunctionType, caller: Span = NOWHERE, outliving: frozenset[tuple[str, int, str]] = frozenset()
+) -> FunctionSource:
     """The source of a Python function; raises UnsupportedError, at the place of its caller, when its text cannot be
-    found."""
+    found. `outliving`: variables of which it is known that they outlive their function (`scopes.py`), each by the file
+    and line of a function that names it."""
     code = function.__code__
     file = code.co_filename
     text = "".join(linecache.getlines(file, function.__globals__))
@@ -333,9 +336,10 @@ def source_of(function: types.FunctionType, caller: Span = NOWHERE) -> FunctionS
     if isinstance(found[0], ast.AsyncFunctionDef):
         place = Span(file, found[0].lineno, found[0].col_offset + 1)
         raise UnsupportedError(f"{function.__qualname__} is a coroutine", place, "write it with `def`")
-    node = with_methods_written_out(found[0], MUTATORS)
+    node = with_methods_written_out(found[0])
     node = with_iterators_as_places(node, function.__globals__, mutated)
-    node = with_names_of_their_own(with_outliving_variables(node, MUTATORS), MUTATORS)
+    known = frozenset((line, name) for other, line, name in outliving if other == file)
+    node = with_names_of_their_own(with_outliving_variables(node, known))
     without_parameters(node, function)
     return describe(node, file, function.__qualname__, function.__globals__, function)
 
@@ -419,29 +423,6 @@ def changed_later(parts: Sequence[ast.expr], behind: Sequence[ast.expr] = ()) ->
 def _items_of(node: ast.AST) -> Sequence[ast.AST]:
     """What a container that an expression writes down holds."""
     return node.elts if isinstance(node, ast.Tuple | ast.List) else ()
-
-
-def mutated_by(node: ast.AST) -> list[str]:
-    """The variable whose container a call changes: `xs.append(x)`, `heappush(xs, x)`."""
-    match node:
-        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attr)) if attr in MUTATORS:
-            return [name]
-        case ast.Call(func=ast.Attribute(attr=attr) | ast.Name(id=attr), args=[ast.Name(id=name), *_]):
-            return [name] if attr in ORDERED else []
-    return []
-
-
-MUTATORS = frozenset(
-    {"append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "update", "setdefault", "popitem"}
-    | {"move_to_end"}
-    | {"add", "discard", "intersection_update", "difference_update", "symmetric_difference_update", "subtract"}
-    | {"appendleft", "extendleft", "popleft", "rotate"}
-)
-"""Methods of lists, dicts and sets that change them."""
-ORDERED = frozenset({"heappush", "heappop", "heapify", "heapreplace", "heappushpop"}) | frozenset(
-    {"insort", "insort_left", "insort_right"}
-)
-"""Functions of `heapq` and `bisect` that change the list that they are given."""
 
 
 def changed(*nodes: ast.AST) -> list[str]:

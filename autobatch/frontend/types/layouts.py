@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.statics import inputs, static_key
+from autobatch.frontend.types.statics import container_kind, inputs, static_key
 from autobatch.ir import jax_compat
 from autobatch.ir.core import BOOL, INT, Array, List, Literal, Operand, Ref, Tag, Type, Value
 
@@ -99,6 +99,7 @@ class RowLayout:
     heap: Heap
     null: bool = False
     own: bool = False
+    bound: frozenset[type] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +183,8 @@ def _layout_of(value: v.Abstract, shared: frozenset[Value] | None, seen: dict[in
             return MethodLayout(method, bound, name)
         case v.Choice(alternatives=alternatives):
             return ChoiceLayout(many(alternatives))
-        case v.MemoryRow(heap=heap, null=null, own=own):
-            return RowLayout(heap, null, own)
+        case v.MemoryRow(heap=heap, null=null, own=own, bound=bound):
+            return RowLayout(heap, null, own, bound)
         case v.Unset(name):
             return UnsetLayout(name)
         case v.Lazy() | v.Generator():
@@ -191,7 +192,7 @@ def _layout_of(value: v.Abstract, shared: frozenset[Value] | None, seen: dict[in
 
 
 def holds_containers(layout: Layout) -> bool:
-    """Is it, or has it a part that is, a list, dict or tuple as a value?"""
+    """Is it, or has it a part that is, a list, dict, set or tuple as a value?"""
     match layout:
         case ListingLayout() | RecordLayout(kind="list" | "dict" | "table" | "tuple"):
             return True
@@ -199,6 +200,8 @@ def holds_containers(layout: Layout) -> bool:
             return any(map(holds_containers, items))
         case OptionalLayout(value=inner):
             return holds_containers(inner)
+        case HeldLayout(value=held):
+            return isinstance(held.value, set) or container_kind(held.value) is not None
         case _:
             return False
 
@@ -322,8 +325,9 @@ def _rebuild(layout: Layout, operands: Iterator[Operand], made: list[v.Abstract]
         case ChoiceLayout(alternatives=alternatives):
             index = next(operands)
             return v.Choice(index, many(alternatives))
-        case RowLayout(heap=heap, null=null, own=own):
-            return v.MemoryRow(next(operands), heap, null, own=own)
+        case RowLayout(heap=heap, null=null, own=own, bound=bound):
+            classes = None if bound is None else frozenset(map(heap.whole.members.index, bound))
+            return v.MemoryRow(next(operands), heap, null, classes, own, bound)
         case UnsetLayout(name=name):
             return v.Unset(name)
         case AliasLayout(position=position):

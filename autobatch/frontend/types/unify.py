@@ -48,11 +48,13 @@ if TYPE_CHECKING:
 
 class LayoutConflict(Exception):
     """Two layouts have nothing in common; the message says what differs. `forms`: they would have if containers of
-    these kinds had memory; `store`: if the objects of the examples that lie there had."""
+    these kinds had memory; `store`: if the objects of the examples that lie there had; `classes`: if objects of these
+    classes had, whose fields differ."""
 
     def __init__(self, message: str, forms: Collection[Form] = (), store: str = "") -> None:
         super().__init__(message)
         self.forms, self.store = forms, store
+        self.classes: tuple[type, ...] = ()
 
 
 def type_conflict(
@@ -60,8 +62,8 @@ def type_conflict(
 ) -> SourceError:
     """What to raise where layouts have nothing in common: what gives a class memory, where they would have then."""
     error = TypeConflictError(words, span, cure, also)
-    if conflict.forms:
-        return NeedsMemory((), error, forms=conflict.forms)
+    if conflict.forms or conflict.classes:
+        return NeedsMemory(conflict.classes, error, forms=conflict.forms)
     return ChangesObjects((), error, conflict.store) if conflict.store else error
 
 
@@ -204,7 +206,8 @@ def _unify_sorts(a: Layout, b: Layout) -> Layout:
             return _unify_tables(a, b)
         case (RowLayout(heap=x), RowLayout(heap=y)) if x.whole.fits(y.whole):
             _one_memory(x.whole, y.whole)
-            return RowLayout(x.whole, a.null or b.null, a.own and b.own)
+            bound = a.bound | b.bound if a.bound is not None and b.bound is not None else None
+            return RowLayout(x.whole, a.null or b.null, a.own and b.own, bound)
         case (RowLayout(heap=x), RowLayout(heap=y)) if x.whole.differ_in_copies(y.whole):
             raise LayoutConflict(
                 "a list of the examples and one that is changed here, or compared by `is`: copy the first one"
@@ -312,6 +315,13 @@ def sort_of(layout: Layout) -> str | None:
             return None
 
 
+def is_tuple(layout: Layout) -> bool:
+    """Is it a tuple that is a value?"""
+    if isinstance(layout, HeldLayout):
+        return container_kind(layout.value.value) == "tuple"
+    return not isinstance(layout, RowLayout) and sort_of(layout) == "tuple"
+
+
 def _choice_of(a: Layout, b: Layout) -> Layout:
     """One of several functions, or a value of one of several sorts."""
     found = list(a.alternatives if isinstance(a, ChoiceLayout) else (a,))
@@ -367,7 +377,11 @@ def _unify_objects(a: Layout, b: Layout) -> Layout:
     """Objects of one class stay what they are, field by field; of several classes, they are only handed on."""
     if isinstance(a, RecordLayout) and isinstance(b, RecordLayout):
         same = (a.kind, a.cls, set(a.keys)) == (b.kind, b.cls, set(b.keys))
-        return _unify_records(a, b) if same else LeafLayout(MADE)
+        try:
+            return _unify_records(a, b) if same else LeafLayout(MADE)
+        except LayoutConflict as conflict:
+            conflict.classes = (*conflict.classes, *([a.cls] if a.kind == "object" and a.cls is not None else []))
+            raise
     x, y = leaf_type(a), leaf_type(b)
     if x == y and x is not None:
         return LeafLayout(x)

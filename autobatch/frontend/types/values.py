@@ -161,13 +161,15 @@ class Choice:
 class MemoryRow:
     """An object of the memory that each example has for itself: its row there (`heap.py`), below zero where it is None.
     `null`: may it be? `classes`: those that it may have, as positions in the memory's; None: any of them. `own`: is it
-    a list that the function has made, and so no copy of one of the examples?"""
+    a list that the function has made, and so no copy of one of the examples? `bound`: the classes that it may have, as
+    a method of some was read of it: calls hand that on, which they do not `classes`."""
 
     operand: Operand
     heap: Heap
     null: bool = False
     classes: frozenset[int] | None = None
     own: bool = False
+    bound: frozenset[type] | None = None
 
 
 @record
