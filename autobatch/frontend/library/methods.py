@@ -22,6 +22,7 @@ from autobatch.frontend.lowering.reductions import sum_of
 from autobatch.frontend.lowering.sequences import sequence, zipped
 from autobatch.frontend.lowering.state import LoweringState, expand
 from autobatch.frontend.memory import dict_heap, list_heap
+from autobatch.frontend.memory.heap import SETS
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.unify import constant
 from autobatch.ir.core import Ref
@@ -161,7 +162,7 @@ METHODS: dict[Any, Callable[[LoweringState, v.Abstract, Arguments, Named], v.Abs
     tuple.count: _count,
     Counter.most_common: sets.most_common,
     Counter.total: sets.total,
-    **{getattr(cls, name): partial(_of_set, name=name) for cls in sets.SETS for name in sets.NAMED},
-    **{cls.copy: _copy for cls in (*sets.SETS, Counter, defaultdict)},
+    **{getattr(cls, name): partial(_of_set, name=name) for cls in SETS for name in sets.NAMED},
+    **{cls.copy: _copy for cls in (*SETS, Counter, defaultdict)},
     PARTIAL: _call_partial,
 }

@@ -20,6 +20,7 @@ from autobatch.frontend.lowering.numbers import is_number, present
 from autobatch.frontend.lowering.sequences import begin, sequence
 from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import list_heap
+from autobatch.frontend.memory.heap import SETS
 from autobatch.frontend.syntax.order import order_free
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.unify import as_table, constant, is_static_set
@@ -27,7 +28,6 @@ from autobatch.ir.core import Ref
 
 Arguments = Sequence[v.Abstract]
 Named = dict[str, v.Abstract]
-SETS = (set, frozenset)
 
 
 def is_set(value: v.Abstract) -> bool:

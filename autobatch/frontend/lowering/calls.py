@@ -16,7 +16,7 @@ from typing import Any
 from autobatch.errors import SourceError, UnsupportedError
 from autobatch.frontend.library.numpy_arrays import marked, passed_kinds
 from autobatch.frontend.lowering import exceptions
-from autobatch.frontend.lowering.joins import capture, captured, convert, stored
+from autobatch.frontend.lowering.joins import captured, convert, stored
 from autobatch.frontend.lowering.state import (
     RESULT,
     RETURNED,
@@ -55,7 +55,8 @@ def call_local(
     s: LoweringState, function: v.LocalFunction, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]
 ) -> v.Abstract:
     """A call of a function defined inside a lowered one."""
-    function = capture(s, function)
+    function = captured(s, function)
+    assert isinstance(function, v.LocalFunction)
     defaults = dict(function.defaults)
     bound = bind_arguments(s, function.source, args, kwargs, defaults)
     return activate(s, function.source, bound, dict(function.captured or ()))
@@ -205,17 +206,7 @@ def _note_related(s: LoweringState, source: FunctionSource, given: Sequence[v.Ab
 
 def _prepare(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """An argument in the form in which it crosses a call."""
-    value = stored(s, value)
-    if isinstance(value, v.LocalFunction):
-        return value if value.captured is not None else capture(s, value)
-    if isinstance(value, v.Record):
-        items = tuple(_prepare(s, i) for i in value.items)
-        if all(x is y for x, y in zip(items, value.items, strict=True)):
-            return value  # the very object: who changes what comes back changes it
-        made = v.Record(value.kind, value.keys, items, value.cls, value.treedef)
-        s.context.identities.same(made, value)
-        return made
-    return value
+    return captured(s, stored(s, value))
 
 
 def _widen(s: LoweringState, source: FunctionSource, given: dict[str, v.Abstract]) -> dict[str, v.Abstract]:

@@ -41,7 +41,7 @@ from autobatch.frontend.lowering import printing, unions
 from autobatch.frontend.lowering.attributes import attribute, bind, class_list, classes_of, is_class, written
 from autobatch.frontend.lowering.calls import call_function, call_local, lookup
 from autobatch.frontend.lowering.construct import construct
-from autobatch.frontend.lowering.joins import capture, conditional, stored
+from autobatch.frontend.lowering.joins import captured, conditional, stored
 from autobatch.frontend.lowering.numbers import is_number, present
 from autobatch.frontend.lowering.operators import OPERATORS
 from autobatch.frontend.lowering.selection import apply_choice, of_each
@@ -479,7 +479,7 @@ def _argument(s: LoweringState, value: v.Abstract) -> v.Abstract:
     if isinstance(value, v.Record):
         items = tuple(_argument(s, i) for i in value.items)
         return v.Record(value.kind, value.keys, items, value.cls, value.treedef)
-    return capture(s, value) if isinstance(value, v.LocalFunction) else value
+    return captured(s, value)
 
 
 def _reason(error: Exception) -> str:

@@ -31,7 +31,9 @@ from autobatch.frontend.lowering.state import (
 )
 from autobatch.frontend.memory.heap import Heap, is_state
 from autobatch.frontend.memory.identity import is_array, is_dict_value, is_given, is_list
+from autobatch.frontend.syntax import cells
 from autobatch.frontend.syntax.scopes import is_cell, shown
+from autobatch.frontend.syntax.sources import FunctionSource
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import (
     ChoiceLayout,
@@ -283,10 +285,34 @@ def stored(s: LoweringState, value: v.Abstract) -> v.Abstract:
     return value
 
 
-def capture(s: LoweringState, function: v.LocalFunction) -> v.LocalFunction:
-    """A local function with the variables that it reads from the functions around it, as they are now."""
-    if function.captured is not None:
-        return function
+def captured(s: LoweringState, value: v.Abstract, inside: tuple[FunctionSource, ...] = ()) -> v.Abstract:
+    """A value in which local functions hold the variables that they read from the functions around them, as they are
+    now: they leave the function at hand. `inside`: those of which it is a variable."""
+    match value:
+        case v.LocalFunction(captured=None, source=source) if source not in inside:
+            return replace(value, captured=tuple(sorted(_read_by(s, value, (*inside, source)).items())))
+        case v.LocalFunction():
+            cells.check_as_captured(s, value)
+            for _, held in value.captured or ():
+                captured(s, held, (*inside, value.source))
+            return value
+        case v.Record(items=items):
+            held = tuple(captured(s, x, inside) for x in items)
+            if all(x is y for x, y in zip(held, items, strict=True)):
+                return value  # the very object: who changes what comes back changes it
+            made = replace(value, items=held)
+            s.context.identities.same(made, value)
+            return made
+        case v.Method(function=function, receiver=receiver):
+            return replace(value, function=captured(s, function, inside), receiver=captured(s, receiver, inside))
+        case v.Choice(alternatives=alternatives):
+            return replace(value, alternatives=tuple(captured(s, x, inside) for x in alternatives))
+        case _:
+            return value
+
+
+def _read_by(s: LoweringState, function: v.LocalFunction, inside: tuple[FunctionSource, ...]) -> dict[str, v.Abstract]:
+    """The variables of the functions around it that a local function, or one that it names, reads."""
     found: dict[str, v.Abstract] = {}
     todo = list(function.source.free)
     while todo:
@@ -294,22 +320,12 @@ def capture(s: LoweringState, function: v.LocalFunction) -> v.LocalFunction:
         value = None if name in found else enclosing_value(s, name)
         if value is None or isinstance(value, v.Unset):
             continue
-        found[name] = stored(s, value)
         if isinstance(value, v.LocalFunction) and value.captured is None:
+            found[name] = value
             todo += value.source.free
-    return v.LocalFunction(function.source, function.defaults, tuple(sorted(found.items())))
-
-
-def captured(s: LoweringState, value: v.Abstract) -> v.Abstract:
-    """A value in which local functions hold the variables that they read: they outlive the function."""
-    match value:
-        case v.LocalFunction():
-            return capture(s, value)
-        case v.Record(kind="tuple" | "list" | "dict", items=items):
-            held = tuple(captured(s, x) for x in items)
-            return value if all(x is y for x, y in zip(held, items, strict=True)) else replace(value, items=held)
-        case _:
-            return value
+        else:
+            found[name] = captured(s, stored(s, value), inside)
+    return found
 
 
 def as_array(s: LoweringState, value: v.Abstract) -> v.Abstract:

@@ -251,6 +251,17 @@ class LoweringMemory:
         if new:
             raise Restart
 
+    def forget_results(self) -> None:
+        """Let the layouts of results and variables be found anew, in which others stand for some objects now."""
+        for known in (self.assumed, self.made, self.grown, self.settled, self.listed):
+            known.clear()
+
+    def forget_layouts(self) -> None:
+        """Let all layouts be found anew, those of what memory holds with them."""
+        self.forget_results()
+        for heap in self.heaps.values():
+            heap.forget()
+
     def sets_attribute(self, name: str) -> bool:
         """Does a function that was met set an attribute of this name?"""
         return any(name in attributes_set(source.node) for source in self.sources.values())

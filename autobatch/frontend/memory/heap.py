@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from autobatch.frontend.types.layouts import Layout, RecordLayout
     from autobatch.frontend.types.values import Abstract
 
-DICTS = (dict, Counter, defaultdict, OrderedDict, set)
+SETS = (set, frozenset)
+DICTS = (dict, Counter, defaultdict, OrderedDict, *SETS)
 """The classes of dicts that may have memory; a set has it as a dict whose values say nothing."""
 
 
@@ -120,7 +121,7 @@ class Heap:
     @property
     def is_set(self) -> bool:
         """Are its objects sets?"""
-        return self.cls is set
+        return self.cls in SETS
 
     @property
     def is_record(self) -> bool:

@@ -51,6 +51,7 @@ from autobatch.frontend.memory.heap import (
     refused_without_memory,
 )
 from autobatch.frontend.memory.rebinding import list_change
+from autobatch.frontend.syntax import cells
 from autobatch.frontend.syntax.sources import is_user_function
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import (
@@ -380,7 +381,7 @@ def give_memory(context: Context, error: NeedsMemory) -> None:
         for heap in memory.heaps.values():
             heap.copies -= {site[1]} if isinstance(site, tuple) and site[0] == "given" else set()
     memory.refused = memory.refused or error
-    _forget_results(memory)
+    memory.forget_results()
 
 
 def _like(context: Context, cls: type) -> frozenset[str]:
@@ -406,19 +407,6 @@ def beside_given(s: LoweringState, layout: Layout) -> list[Form]:
     return [(x.kind, x.cls, x.keys) for x in made if given & _stores_of(s.context, (x.kind,))]
 
 
-def _forget_results(memory: LoweringMemory) -> None:
-    """Let the layouts of results and variables be found anew, in which others stand for some objects now."""
-    for known in (memory.assumed, memory.made, memory.grown, memory.settled, memory.listed):
-        known.clear()
-
-
-def forget_layouts(memory: LoweringMemory) -> None:
-    """Let all layouts be found anew, those of what memory holds with them."""
-    _forget_results(memory)
-    for heap in memory.heaps.values():
-        heap.forget()
-
-
 NO_ORIGIN = v.Static(-1)
 _NONE = layout_of(v.Static(None))
 
@@ -432,7 +420,7 @@ def note_adopting(memory: LoweringMemory) -> None:
     adopting = sum(len(h.adopts) for h in memory.heaps.values())
     if adopting > memory.adopting:
         memory.adopting = adopting
-        forget_layouts(memory)
+        memory.forget_layouts()
 
 
 def heap_of(s: LoweringState, cls: type | None) -> Heap | None:
@@ -454,8 +442,6 @@ def given_heap(s: LoweringState, type: Ref) -> Heap | None:
 
 def allocate(s: LoweringState, heap: Heap, record: v.Record, origin: v.Abstract = NO_ORIGIN) -> v.MemoryRow:
     """A new object. `origin`: the number of the object of the examples that it stands for."""
-    s.context.identities.stored(record)
-    s.context.sites.hold(record)
     assert record.cls is not None
     cls = record.cls
     member = heap.members.index(cls)
@@ -501,10 +487,19 @@ def _note_form(s: LoweringState, heap: Heap, cls: type, keys: Iterable[str]) -> 
 
 
 def as_field(s: LoweringState, value: v.Abstract) -> v.Abstract:
-    """A value as it can be in a column: a container of constants is taken apart."""
-    value = expand(s, captured(s, stored(s, value)))
+    """A value as it can be in a column, which holds it from here on: a container of constants is taken apart."""
+    value = captured(s, stored(s, value))
+    s.context.identities.stored(value)
+    s.context.sites.hold(value)
+    return _taken_apart(s, value)
+
+
+def _taken_apart(s: LoweringState, value: v.Abstract) -> v.Abstract:
+    value = expand(s, value)
     if isinstance(value, v.Record):
-        return replace(value, items=tuple(as_field(s, x) for x in value.items))
+        return replace(value, items=tuple(_taken_apart(s, x) for x in value.items))
+    if isinstance(value, v.LocalFunction):
+        cells.check_kept(s, value)
     return value
 
 
@@ -883,8 +878,6 @@ def set_field(s: LoweringState, row: v.MemoryRow, name: str, value: v.Abstract, 
     if any((tag := row.heap.tags.get(cls)) is not None and tag[0] == name for cls in classes):
         row.heap.whole.tag(False)
         raise MemoryChanged
-    s.context.identities.stored(value)
-    s.context.sites.hold(value)
     value = as_field(s, value)
     if not classes:
         grow(s, row.heap, (name,), [layout_of(value)])

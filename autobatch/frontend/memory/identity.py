@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 from autobatch.errors import UnsupportedError
-from autobatch.frontend.memory.heap import DICTS, Form, Heap, NeedsMemory, record_class
+from autobatch.frontend.memory.heap import DICTS, SETS, Form, Heap, NeedsMemory, record_class
 from autobatch.frontend.types import values as v
 from autobatch.ir.core import Array, List
 
@@ -432,6 +432,9 @@ def containers(value: v.Abstract) -> Iterator[v.Abstract]:
             yield value
         case v.Optional(value=inner):
             yield from containers(inner)
+        case v.LocalFunction(captured=captured):
+            for _, held in captured or ():
+                yield from containers(held)
 
 
 # ---- list sites
@@ -577,7 +580,8 @@ def dicts_have_memory(known: dict[object, Heap]) -> bool:
 def class_of(value: v.Abstract) -> type:
     """The class of a list or dict that may have memory."""
     if is_set_value(value):
-        return set
+        cls = type(value.value) if isinstance(value, v.Static) else value.cls if isinstance(value, v.Record) else None
+        return cls or set
     if isinstance(value, v.Record) and value.kind == "tuple":
         return record_class(tuple, value.keys)
     if not is_dict_value(value):
@@ -617,8 +621,8 @@ def is_dict_value(value: v.Abstract) -> bool:
 def is_set_value(value: v.Abstract) -> bool:
     """Is it a set that the function builds, which is a value?"""
     if isinstance(value, v.Static):
-        return type(value.value) is set
-    return isinstance(value, v.Record) and value.kind == "table" and value.cls is set
+        return type(value.value) in SETS
+    return isinstance(value, v.Record) and value.kind == "table" and value.cls in SETS
 
 
 def _sets_of_constants(value: v.Abstract) -> Iterator[v.Abstract]:

@@ -622,7 +622,6 @@ def as_element(s: LoweringState, heap: Heap, value: v.Abstract) -> v.Abstract:
     """A value as an element; where none like it was known, all is lowered again."""
     _no_records(s, heap)
     hold(s, value)
-    s.context.identities.stored(value)
     value = heaps.as_field(s, value)
     heaps.grow(s, heap, ("item",), [layout_of(value)])
     return value

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
+from functools import lru_cache
+from typing import NoReturn
 
 from autobatch.frontend.lowering.state import LoweringState, MemoryChanged
-from autobatch.frontend.memory import heaps
 from autobatch.frontend.memory.identity import containers
-from autobatch.frontend.memory.rebinding import rebind
+from autobatch.frontend.memory.rebinding import rebind, without_memory
+from autobatch.frontend.syntax.iterator_variables import place_of
 from autobatch.frontend.syntax.scopes import is_cell, shown
 from autobatch.frontend.syntax.sources import FunctionSource
 from autobatch.frontend.types import values as v
@@ -66,12 +68,12 @@ def pass_through(s: LoweringState, function: FunctionSource, name: str, changed:
             break
         if name in source.locals:
             if _is_passed(function, source) and _is_recursive(s, source):
-                _outlive(s, function, name)  # it may be that of a call around this one
+                outlive(s, function, name)  # it may be that of a call around this one
             break
         on_the_way.append(source.node)
     else:
         if (None, name) not in memory.caches.owners:
-            _outlive(s, function, name)
+            outlive(s, function, name)
     if memory.caches.run_with_effect(on_the_way):
         raise MemoryChanged
     for noted in (memory.read, memory.written) if changed else (memory.read,):
@@ -96,18 +98,48 @@ def _is_recursive(s: LoweringState, function: FunctionSource) -> bool:
     return by_name or sum(x is function for x, _ in s.context.active) > 1
 
 
-def _outlive(s: LoweringState, function: FunctionSource, name: str) -> None:
-    """Let a variable outlive the function that it belongs to (`scopes.py`), from the next round on."""
+def outlive(s: LoweringState, function: FunctionSource, name: str) -> NoReturn:
+    """Let a variable, which an inner function names, outlive the function that it belongs to (`scopes.py`), from the
+    next round on."""
     memory, place = s.context.memory, (function.file, function.node.lineno, shown(name))
     if place in memory.outliving:
         s.refuse(
-            f"{shown(name)} is a variable of a function that has returned, and is changed here",
-            "make an object of a class that holds it, with a method that changes it",
+            f"{shown(name)} is a variable of a function around this one, which this one outlives, and is changed",
+            "make an object of a class that holds it, with a method that changes it; or give a lambda a default: "
+            f"lambda x, {shown(name)}={shown(name)}: ...",
         )
     memory.outliving.add(place)
     memory.sources = {key: x for key, x in memory.sources.items() if x.file != function.file}
-    heaps.forget_layouts(memory)  # in which functions stand, as they were
+    memory.forget_layouts()  # in which functions stand, as they were
     raise MemoryChanged
+
+
+def check_as_captured(s: LoweringState, function: v.LocalFunction) -> None:
+    """A variable that a function has captured, and that the function at hand has assigned since, outlives this one."""
+    for name, held in function.captured or ():
+        bound = s.env.get(name)
+        if bound is not None and bound.value is not held and name in _assigned_later(s.frame.source, function.source):
+            outlive(s, function.source, name)
+
+
+def check_kept(s: LoweringState, function: v.LocalFunction) -> None:
+    """Memory holds a function: the variables that it has captured, and that are assigned later, outlive theirs."""
+    captured = dict(function.captured or ())
+    for source, _ in s.context.active:
+        for name in sorted(_assigned_later(source, function.source).intersection(captured)):
+            outlive(s, function.source, name)
+
+
+@lru_cache(maxsize=1024)
+def _assigned_later(owner: FunctionSource, inner: FunctionSource) -> frozenset[str]:
+    """The variables that a function may assign after it has made an inner one."""
+    around = [n for n in ast.walk(owner.node) if isinstance(n, ast.For | ast.While) and inner.node in ast.walk(n)]
+    if not around and inner.node not in ast.walk(owner.node):
+        return frozenset()
+    place, own = place_of(inner.node), set(ast.walk(inner.node))
+    names = [n for n in ast.walk(owner.node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)]
+    again = {n for loop in around for n in ast.walk(loop)}
+    return frozenset(n.id for n in names if n not in own and (place_of(n) > place or n in again)) & owner.locals
 
 
 def _as_number(s: LoweringState, value: v.Abstract) -> v.Abstract:
@@ -120,11 +152,9 @@ def _as_number(s: LoweringState, value: v.Abstract) -> v.Abstract:
 def _refuse_shared(s: LoweringState, name: str, value: v.Abstract, arguments: Iterable[v.Abstract]) -> None:
     """Refuse a call that is given, as an argument, what it changes as a variable of the function around it."""
     identities = s.context.identities
-    if any(identities.may_be_held(x, arguments) for x in containers(value)):
-        s.refuse(
-            f"{shown(name)} is an argument of a function that changes it as a variable of the function around it",
-            "let the function take it from one place",
-        )
+    if shared := [x for x in containers(value) if identities.may_be_held(x, arguments)]:
+        words = f"{shown(name)} is an argument of a function that changes it as a variable of the function around it"
+        raise without_memory(s, shared, words, "let the function take it from one place")
 
 
 def written(s: LoweringState, function: ast.AST) -> list[str]:

@@ -30,7 +30,7 @@ from typing import Any
 from autobatch.frontend.library.groups import groups, refuse_whole
 from autobatch.frontend.lowering.calls import activate, bind_arguments, defaults_of, lookup
 from autobatch.frontend.lowering.carrying import leaves_early
-from autobatch.frontend.lowering.joins import capture
+from autobatch.frontend.lowering.joins import captured
 from autobatch.frontend.lowering.sequences import zipped
 from autobatch.frontend.lowering.state import BROKE, FunctionFrame, LoweringState, Restart, variable, wrap
 from autobatch.frontend.syntax import cells
@@ -95,10 +95,12 @@ def _name(call: ast.Call) -> str:
 
 def listed(s: LoweringState, generator: v.Generator) -> v.Abstract:
     """The list of what a generator yields that runs over itself."""
-    source, captured = generator.source, dict(generator.captured or ())
-    if generator.local and generator.captured is None:
-        captured = dict(capture(s, v.LocalFunction(source, ())).captured or ())
-    return activate(s, _written(s, source), dict(generator.arguments), captured)
+    source, held = generator.source, generator.captured
+    if generator.local and held is None:
+        made = captured(s, v.LocalFunction(source, ()))
+        assert isinstance(made, v.LocalFunction)
+        held = made.captured
+    return activate(s, _written(s, source), dict(generator.arguments), dict(held or ()))
 
 
 def refuse_steps(s: LoweringState, generator: v.Generator, loop: ast.For) -> None:

@@ -19,6 +19,7 @@ import copy
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TypeVar
 
 FunctionNode = ast.FunctionDef | ast.Lambda
 _CELL, _READ = " of ", " in "
@@ -372,7 +373,7 @@ def _is_inside(inner: Scope, owner: Scope, leaving: set[str | ast.Lambda]) -> bo
 def _is_bound_otherwise(node: ast.AST) -> bool:
     """Does a part of the function bind such a variable, but by an assignment?"""
     match node:
-        case ast.For(target=target) | ast.comprehension(target=target) | ast.NamedExpr(target=target):
+        case ast.comprehension(target=target) | ast.NamedExpr(target=target):
             return any(isinstance(n, ast.Name) and n.id.startswith(_MARK) for n in ast.walk(target))
         case ast.withitem(optional_vars=ast.expr() as target):
             return any(isinstance(n, ast.Name) and n.id.startswith(_MARK) for n in ast.walk(target))
@@ -396,6 +397,14 @@ class _AsFields(ast.NodeTransformer):
         holder = ast.copy_location(ast.Name(_object(number), ast.Load()), node)
         return ast.copy_location(ast.Attribute(holder, name, node.ctx), node)
 
+    def visit_For(self, node: ast.For) -> ast.stmt:
+        target = node.target
+        if any(isinstance(n, ast.Name) and n.id.startswith(_MARK) for n in ast.walk(target)):
+            turn = f"<turn {node.lineno}>"
+            node.target = _placed(ast.Name(turn, ast.Store()), target)
+            node.body.insert(0, _placed(ast.Assign([target], ast.Name(turn, ast.Load())), target))
+        return self.generic_visit(node)
+
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
         made = self.generic_visit(node)
         assert isinstance(made, ast.AnnAssign)
@@ -408,7 +417,10 @@ class _AsFields(ast.NodeTransformer):
         return ast.copy_location(ast.Nonlocal(left) if left else ast.Pass(), node)
 
 
-def _placed(made: ast.stmt, node: ast.AST) -> ast.stmt:
+Placed = TypeVar("Placed", bound=ast.AST)
+
+
+def _placed(made: Placed, node: ast.AST) -> Placed:
     for part in ast.walk(made):
         ast.copy_location(part, node)
     return made
