@@ -34,7 +34,7 @@ from autobatch.frontend.lowering.carrying import (
     yields_of,
 )
 from autobatch.frontend.lowering.exceptions import in_range
-from autobatch.frontend.lowering.joins import arms, as_listing, attempt, join, stored
+from autobatch.frontend.lowering.joins import arms, as_listing, attempt, captured, join, stored
 from autobatch.frontend.lowering.numbers import operand_of, traced, undefined
 from autobatch.frontend.lowering.sequences import length, sequence
 from autobatch.frontend.lowering.state import Ended, FunctionFrame, LoweringState, OpenBlock, UnknownResult, variable
@@ -47,6 +47,7 @@ from autobatch.frontend.syntax.invalidation import refuse_calls_of_elements
 from autobatch.frontend.syntax.sources import changed, nodes_in, stores
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import Layout, RecordLayout, layout_of, leaf_types, leaves, list_types, rebuild
+from autobatch.frontend.types.unify import is_open
 from autobatch.ir.core import INT, Apply, Call, For, Function, If, List, Map, Operand, Region, Value
 from autobatch.ir.rewrite import copy_region, free_values
 
@@ -328,9 +329,13 @@ def _where(
 
 
 def materialise(s: LoweringState, value: v.Abstract) -> v.Abstract:
-    """A lazy sequence, or what a generator yields, as a list."""
+    """A lazy sequence, or what a generator yields, as a list; a list of functions as one of functions that hold what
+    they read."""
     if isinstance(value, v.Generator):
         return yielded(s, value)
+    if isinstance(value, v.Listing) and is_open(value.elem):
+        made = make_map(s, sequence(s, value), lambda t, x: (True, lambda u: captured(u, x)))
+        return tuple_of(made) if value.is_tuple else made
     if not isinstance(value, v.Lazy):
         return value
     if list_heap.is_view(value):

@@ -85,7 +85,10 @@ FOLDED = (hash, vars, dir)
 """Of a known object they give what is known; without one, `vars()` and `dir()` name variables, of whoever calls."""
 _BY_METHOD: Mapping[Any, str] = {int: "__int__", float: "__float__", abs: "__abs__", round: "__round__"}
 """Functions that objects of the user have methods for."""
-_PURE = frozenset([abs, float, int, len, list, max, min, ord, round, sorted, str, sum, tuple])
+_PURE = frozenset(
+    {abs, all, any, enumerate, float, frozenset, int, len, list, max, min, ord, reversed, round, set, sorted, str, sum}
+    | {tuple, zip}
+)
 """Functions that may be tried on samples: which types they take says what the others raise."""
 TRANSFORMS = frozenset(
     {jax.vmap, jax.grad, jax.value_and_grad, jax.jit, jax.checkpoint, jax.jacfwd, jax.jacrev, jax.hessian, jax.jacobian}

@@ -56,7 +56,7 @@ from autobatch.frontend.types.statics import Kind, container_kind
 from autobatch.frontend.types.unify import (
     LayoutConflict,
     as_table,
-    is_tuple,
+    is_open,
     position_among,
     refuse_alternatives,
     type_conflict,
@@ -303,6 +303,10 @@ def captured(s: LoweringState, value: v.Abstract, inside: tuple[FunctionSource, 
             made = replace(value, items=held)
             s.context.identities.same(made, value)
             return made
+        case v.Listing(elem=elem) if is_open(elem):
+            return s.context.rules.materialise(s, value)
+        case v.Optional(value=present):
+            return replace(value, value=captured(s, present, inside))
         case v.Method(function=function, receiver=receiver):
             return replace(value, function=captured(s, function, inside), receiver=captured(s, receiver, inside))
         case v.Choice(alternatives=alternatives):
@@ -342,8 +346,6 @@ def level(s: LoweringState, value: v.Abstract, other: v.Abstract) -> v.Abstract:
     if s.context.memory.sites:
         in_memory = list(_beside_memory(value, layout_of(other)))
         s.context.memory.add_sites(s.context.sites.of(in_memory, s.context.memory.sites, dicts=True))
-    if isinstance(other, v.MemoryRow) and other.heap.whole.python_class is tuple and is_tuple(layout_of(value)):
-        return s.context.rules.adopted(s, other.heap, value)
     if (cls := dynamic_class(value)) is not None and cls.rank == 0 and isinstance(other, v.Leaf | v.Static):
         value = s.context.rules.stacked(s, operator.pos, (value,))
     if is_dynamic(other) and is_array(value):

@@ -183,8 +183,10 @@ def _failure_of_one(
     s: LoweringState, python: Callable[..., Any], values: Sequence[v.Abstract]
 ) -> type[Exception] | None:
     samples = [_sample(s, x) for x in values]
-    if python in _OPERATORS:
-        samples = [_stand_in(x) if found is _UNKNOWN else found for x, found in zip(values, samples, strict=True)]
+    if python in _OPERATORS or python in _OF_SEQUENCES:
+        samples = [
+            _stand_in(x, python) if found is _UNKNOWN else found for x, found in zip(values, samples, strict=True)
+        ]
     if any(x is _UNKNOWN for x in samples):
         return None
     try:
@@ -204,14 +206,17 @@ _UNKNOWN = object()
 _OF_NUMBERS = (operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod)
 _OF_BITS = (operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift, operator.pow, operator.matmul)
 _OPERATORS = frozenset[Any]([*_OF_NUMBERS, *_OF_BITS, operator.lt, operator.le, operator.gt, operator.ge])
+_OF_SEQUENCES = frozenset[Any]([zip, enumerate, reversed, any, all, list, tuple, set, frozenset, len])
 
 
-def _stand_in(value: v.Abstract) -> Any:
-    """An object with the operators that the class of an object of the user has, all of which give None."""
+def _stand_in(value: v.Abstract, python: Callable[..., Any]) -> Any:
+    """An object with the operators that the class of an object of the user has, all of which give None; for functions
+    of sequences only where it is none."""
     cls = value.cls if isinstance(value, v.Record) and value.kind == "object" else None
     if isinstance(value, v.MemoryRow) and len(value.heap.members) == 1 and not value.heap.in_segments:
         cls = value.heap.members[0]
-    if cls is None or cls.__module__ == "builtins":
+    is_sequence = cls is not None and any(hasattr(cls, n) for n in ("__iter__", "__getitem__", "__len__"))
+    if cls is None or cls.__module__ == "builtins" or (is_sequence and python in _OF_SEQUENCES):
         return _UNKNOWN
     names = {f"__{before}{f.__name__.rstrip('_')}__" for f in _OPERATORS for before in ("", "r")}
     own = [n for n in names if hasattr(cls, n) and getattr(cls, n) is not getattr(object, n, None)]

@@ -111,6 +111,13 @@ def _objects(layout: Layout) -> Iterator[Any]:
         yield (layout.cls, layout.keys)
 
 
+def is_open(layout: Layout) -> bool:
+    """Is it, or has it, a local function that reads variables of the functions around it as they are?"""
+    if isinstance(layout, FunctionLayout) and layout.names is None:
+        return True
+    return any(map(is_open, [layout.elem] if isinstance(layout, ListingLayout) else _inner(layout)))
+
+
 def _inner(layout: Layout) -> tuple[Layout, ...]:
     """The layouts of the parts of a value; elements of lists are values of their own."""
     match layout:
