@@ -124,9 +124,10 @@ def _identity(s: LoweringState, args: Sequence[v.Abstract], kwargs: dict[str, v.
     if isinstance(x, v.Static):
         return v.Static(id(x.value))
     if isinstance(x, v.Leaf) and isinstance(x.type, Ref | List) and x.type.store is not None:
-        stores = (*s.context.schema.stores, *s.context.schema.lists)
-        place = next(k for k, store in enumerate(stores) if store.name == x.type.store)
-        return traced(s, _number_of_given, v.Leaf(s.apply(own("row"), (x.operand,), INT)), v.Static(place))
+        stores = [*(y.name for y in s.context.schema.stores), *(y.name for y in s.context.schema.lists)]
+        return traced(
+            s, _number_of_given, v.Leaf(s.apply(own("row"), (x.operand,), INT)), v.Static(stores.index(x.type.store))
+        )
     if not isinstance(x, v.MemoryRow):
         cure = "compare with `is`, or number the objects yourself"
         raise without_memory(s, [x], "id() of a value that is no object in memory cannot be compiled", cure)

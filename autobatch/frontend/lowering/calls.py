@@ -55,11 +55,10 @@ def call_local(
     s: LoweringState, function: v.LocalFunction, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]
 ) -> v.Abstract:
     """A call of a function defined inside a lowered one."""
-    function = captured(s, function)
-    assert isinstance(function, v.LocalFunction)
-    defaults = dict(function.defaults)
-    bound = bind_arguments(s, function.source, args, kwargs, defaults)
-    return activate(s, function.source, bound, dict(function.captured or ()))
+    held = captured(s, function)
+    assert isinstance(held, v.LocalFunction)
+    bound = bind_arguments(s, held.source, args, kwargs, dict(held.defaults))
+    return activate(s, held.source, bound, dict(held.captured or ()))
 
 
 def call_function(

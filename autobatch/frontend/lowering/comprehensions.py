@@ -36,7 +36,7 @@ from autobatch.frontend.lowering.carrying import (
 from autobatch.frontend.lowering.exceptions import in_range
 from autobatch.frontend.lowering.joins import arms, as_listing, attempt, captured, join, stored
 from autobatch.frontend.lowering.numbers import operand_of, traced, undefined
-from autobatch.frontend.lowering.sequences import length, sequence
+from autobatch.frontend.lowering.sequences import length, listing_item, sequence
 from autobatch.frontend.lowering.state import Ended, FunctionFrame, LoweringState, OpenBlock, UnknownResult, variable
 from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.memory.list_heap import hold, tuple_of
@@ -334,7 +334,8 @@ def materialise(s: LoweringState, value: v.Abstract) -> v.Abstract:
     if isinstance(value, v.Generator):
         return yielded(s, value)
     if isinstance(value, v.Listing) and is_open(value.elem):
-        made = make_map(s, sequence(s, value), lambda t, x: (True, lambda u: captured(u, x)))
+        each = v.Lazy(length(s, value), lambda t, i: listing_item(t, value, i))
+        made = make_map(s, each, lambda t, x: (True, lambda u: captured(u, x)))
         return tuple_of(made) if value.is_tuple else made
     if not isinstance(value, v.Lazy):
         return value

@@ -293,8 +293,8 @@ def captured(s: LoweringState, value: v.Abstract, inside: tuple[FunctionSource, 
             return replace(value, captured=tuple(sorted(_read_by(s, value, (*inside, source)).items())))
         case v.LocalFunction():
             cells.check_as_captured(s, value)
-            for _, held in value.captured or ():
-                captured(s, held, (*inside, value.source))
+            for _, read in value.captured or ():
+                captured(s, read, (*inside, value.source))
             return value
         case v.Record(items=items):
             held = tuple(captured(s, x, inside) for x in items)

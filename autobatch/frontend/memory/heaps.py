@@ -521,10 +521,11 @@ def grow(s: LoweringState, heap: Heap, keys: tuple[Any, ...], items: list[Layout
             for name in sorted(_copies_in(known[key]) | _copies_in(layout)):
                 if (error := list_change(s, name, UnsupportedError(words, s.span, cure))) is not None:
                     raise error from None
-            error = type_conflict(conflict, words, s.span, cure)
-            if not isinstance(error, NeedsMemory) and any(map(holds_containers, (known[key], layout))):
-                error = s.context.sites.refused(s.context.memory.sites, error, dicts=True)
-            raise error from None
+            differing = type_conflict(conflict, words, s.span, cure)
+            if not isinstance(differing, NeedsMemory) and any(map(holds_containers, (known[key], layout))):
+                sites = s.context.sites.needed(s.context.memory.sites, dicts=True)
+                differing = NeedsMemory((), differing, sites) if sites else differing
+            raise differing from None
         if not s.context.memory.rows and leaf_type(joined[key]) == MADE:
             classes = _classes_of(known.get(key), layout)
             words = f"a field of {heap.name} holds objects of the examples, and others that are made"

@@ -397,7 +397,7 @@ class _AsFields(ast.NodeTransformer):
         holder = ast.copy_location(ast.Name(_object(number), ast.Load()), node)
         return ast.copy_location(ast.Attribute(holder, name, node.ctx), node)
 
-    def visit_For(self, node: ast.For) -> ast.stmt:
+    def visit_For(self, node: ast.For) -> ast.AST:
         target = node.target
         if any(isinstance(n, ast.Name) and n.id.startswith(_MARK) for n in ast.walk(target)):
             turn = f"<turn {node.lineno}>"
