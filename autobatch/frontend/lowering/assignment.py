@@ -60,6 +60,7 @@ def assign(s: LoweringState, target: ast.expr, value: v.Abstract) -> None:
             case ast.Attribute(value=ast.Name(id=name), attr=attr) if _is_built(s, name, attr):
                 made = s.env[name].value
                 assert isinstance(made, v.Record)
+                _refuse_itself(s, made, value)
                 rebind(s, name, put(made, attr, value))
             case ast.Attribute(value=holder, attr=attr):
                 _set_attribute(s, holder, s.evaluate(holder), attr, value)
@@ -487,7 +488,7 @@ _WITHOUT = "build a new list or dict without the item"
 
 
 def delete(s: LoweringState, node: ast.Delete) -> None:
-    """`del x`, `del xs[i]`, `del xs[a:b]`, `del d[key]`"""
+    """`del x`, `del x.name`, `del xs[i]`, `del xs[a:b]`, `del d[key]`"""
     for target in node.targets:
         match target:
             case ast.Name(id=name):
@@ -500,6 +501,9 @@ def delete(s: LoweringState, node: ast.Delete) -> None:
                 _delete_item(s, container, s.evaluate(index))
             case ast.Subscript(value=container):
                 refuse_change(s, container, _NOT_DELETED, _WITHOUT, s.evaluate(container))
+            case ast.Attribute(value=holder, attr=attr):
+                s.evaluate(ast.copy_location(ast.Attribute(holder, attr, ast.Load()), target))  # it must be there
+                assign(s, ast.copy_location(ast.Attribute(holder, attr, ast.Store()), target), v.Unset(attr))
             case _:
                 s.refuse(_NOT_DELETED, _WITHOUT)
 

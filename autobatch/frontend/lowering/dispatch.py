@@ -42,7 +42,7 @@ from autobatch.frontend.lowering.attributes import attribute, bind, class_list, 
 from autobatch.frontend.lowering.calls import call_function, call_local, lookup
 from autobatch.frontend.lowering.construct import construct
 from autobatch.frontend.lowering.joins import captured, conditional, stored
-from autobatch.frontend.lowering.numbers import is_number, present
+from autobatch.frontend.lowering.numbers import as_number, is_number, present
 from autobatch.frontend.lowering.operators import OPERATORS
 from autobatch.frontend.lowering.selection import apply_choice, of_each
 from autobatch.frontend.lowering.state import (
@@ -200,7 +200,9 @@ def call_object(s: LoweringState, function: v.Static, args: Arguments, kwargs: N
     if (method := method_of(held)) is not None and not _all_static(args, kwargs):
         return _of_string(s, held, method, args, kwargs)
     if _takes_numbers(held, args):
-        args = [taken_as(s, a, unions.is_number) for a in args]
+        args = [as_number(s, taken_as(s, a, unions.is_number)) for a in args]
+    elif held in (float, int):
+        args = [as_number(s, a) for a in args]
     if args and _hashable(held) and (name := _BY_METHOD.get(held)) and written(s, viewed(s, args[0]), name):
         return s.call(attribute(s, viewed(s, args[0]), name), args[1:], kwargs)
     of_one = lambda t, *xs: call_object(t, function, xs, kwargs)
@@ -478,7 +480,7 @@ def _dict(kwargs: Named) -> v.Record:
 
 
 def _argument(s: LoweringState, value: v.Abstract) -> v.Abstract:
-    value = dynamic_arrays.as_value(s, stored(s, copied(s, present(s, value))))
+    value = dynamic_arrays.as_value(s, stored(s, copied(s, as_number(s, present(s, value)))))
     if isinstance(value, v.Record):
         items = tuple(_argument(s, i) for i in value.items)
         return v.Record(value.kind, value.keys, items, value.cls, value.treedef)

@@ -6,6 +6,7 @@ those on integers of the examples; everything on arrays is what JAX does.
 
 from __future__ import annotations
 
+import enum
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,10 +22,10 @@ from autobatch.frontend.memory.heap import Form, NeedsMemory
 from autobatch.frontend.tracing.recipes import trace_numbers
 from autobatch.frontend.tracing.tracing import Untraceable
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import is_python, static_type
+from autobatch.frontend.types.layouts import enum_class, is_python, static_type
 from autobatch.frontend.types.needs import need
 from autobatch.ir import jax_compat, leaf
-from autobatch.ir.core import BOOL, Array, BuiltObject, Literal, Operand, Ref, Tag, Type, Value
+from autobatch.ir.core import BOOL, STR, Array, BuiltObject, Literal, Operand, Ref, Tag, Type, Value
 from autobatch.ir.ops import Op, own
 
 OWN_ARITHMETIC: dict[Any, str] = {
@@ -46,6 +47,16 @@ def is_number(value: v.Abstract) -> bool:
     if isinstance(value, v.Leaf):
         return isinstance(value.type, Array)
     return isinstance(value, v.Static) and isinstance(value.value, (bool, int, float, complex))
+
+
+def as_number(s: LoweringState, value: v.Abstract) -> v.Abstract:
+    """A member of an `IntEnum` as the number that it is; other values as they are."""
+    if isinstance(value, v.Static) and isinstance(value.value, enum.Enum) and isinstance(value.value, int):
+        return v.Static(int(value.value))
+    if isinstance(value, v.Leaf) and isinstance(value.type, Tag) and value.type != STR:
+        cls = enum_class(value.type)
+        return s.context.rules.attribute(s, value, "value") if cls is not None and issubclass(cls, int) else value
+    return value
 
 
 def operand_of(s: LoweringState, value: v.Abstract) -> Operand:
@@ -299,6 +310,7 @@ def unary(s: LoweringState, function: Callable[..., Any], value: v.Abstract) -> 
 
 def traced(s: LoweringState, function: Callable[..., Any], *args: v.Abstract) -> v.Leaf:
     """A function of numbers, traced; it must give one number."""
+    args = tuple(as_number(s, x) for x in args)
     try:
         result = trace_numbers(s, function, args)
     except Untraceable as error:

@@ -45,6 +45,7 @@ from autobatch.frontend.lowering.attributes import (
 from autobatch.frontend.lowering.branches import not_expression, truth
 from autobatch.frontend.lowering.joins import as_listing, conditional
 from autobatch.frontend.lowering.numbers import (
+    as_number,
     binary,
     combine,
     is_number,
@@ -132,6 +133,7 @@ def apply_binary(s: LoweringState, function: Callable[..., Any], a: v.Abstract, 
         return made
     if isinstance(a, v.Static) and isinstance(b, v.Static) and not inputs(a.value) and not inputs(b.value):
         return fold(s, function, a.value, b.value)
+    a, b = as_number(s, a), as_number(s, b)
     if is_number(a) and is_number(b):
         guard(s, function, (a, b))
         return binary(s, function, a, b)
@@ -247,6 +249,7 @@ def apply_unary(s: LoweringState, node: ast.unaryop, value: v.Abstract) -> v.Abs
         return made
     if isinstance(value, v.Static) and not inputs(value.value):
         return fold(s, function, value.value)
+    value = as_number(s, value)
     if is_number(value):
         return unary(s, function, value)
     if is_stack(s, value):
@@ -331,6 +334,7 @@ def _ordered(s: LoweringState, function: Callable[..., Any], a: v.Abstract, b: v
     a, b = alike(s, present(s, a), present(s, b))
     if isinstance(a, v.Static) and isinstance(b, v.Static):
         return fold(s, function, a.value, b.value)
+    a, b = as_number(s, a), as_number(s, b)
     if is_number(a) and is_number(b):
         return _telling(s, function, a, b, binary(s, function, a, b))
     if is_stack(s, a) or is_stack(s, b):
@@ -403,6 +407,8 @@ def equal(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
     for x, y in ((a, b), (b, a)):
         if alternatives(s, x):
             return by_type(s, x, partial(_equal_to, y), _is_none(s, y))
+    if any(is_number(x) and not isinstance(x, v.Static) for x in (a, b)):
+        a, b = as_number(s, a), as_number(s, b)
     if is_number(a) and is_number(b):
         return _telling(s, operator.eq, a, b, binary(s, operator.eq, a, b))
     if is_stack(s, a) or is_stack(s, b):
@@ -910,7 +916,7 @@ def indices(s: LoweringState, index: v.Abstract) -> v.Abstract:
         case v.Static(value=tuple() as held) if any(isinstance(x, list) for x in held):
             return v.Static(tuple(np.array(x) if isinstance(x, list) else x for x in held))
         case _:
-            return index
+            return as_number(s, index)
 
 
 def lookup(s: LoweringState, table: v.Record, key: v.Abstract) -> v.Abstract:

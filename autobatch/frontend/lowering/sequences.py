@@ -31,7 +31,7 @@ from autobatch.frontend.lowering.attributes import (
     written,
 )
 from autobatch.frontend.lowering.joins import as_listing
-from autobatch.frontend.lowering.numbers import binary, operand_of, own_number, present, traced
+from autobatch.frontend.lowering.numbers import as_number, binary, operand_of, own_number, present, traced
 from autobatch.frontend.lowering.selection import apply_choice, failure_of, select
 from autobatch.frontend.lowering.state import Fact, LoweringState, expand, hand_out, note, wrap
 from autobatch.frontend.lowering.unions import is_list, is_word, taken_as
@@ -256,8 +256,8 @@ def listing_item(s: LoweringState, value: v.Listing, index: v.Abstract) -> v.Abs
 
 def item(s: LoweringState, value: v.Abstract, index: v.Abstract) -> v.Abstract:
     """`value[index]` of a sequence, with Python's negative indices and IndexError."""
-    _check_whole(s, index, "an index of a sequence", "use an int, or int(...) of it")
     index = as_index(s, index)
+    _check_whole(s, index, "an index of a sequence", "use an int, or int(...) of it")
     if isinstance(value, v.Leaf) and isinstance(value.type, List) and not is_unseen(s, value.type):
         return list_item(s, value.operand, index)
     if isinstance(value, v.Listing):
@@ -278,7 +278,9 @@ def item(s: LoweringState, value: v.Abstract, index: v.Abstract) -> v.Abstract:
 
 
 def as_index(s: LoweringState, value: v.Abstract) -> v.Abstract:
-    """An integer as Python's `__index__` has it: those of arrays may have too few bits for a length."""
+    """An integer as Python's `__index__` has it: those of arrays may have too few bits for a length, members of an
+    `IntEnum` are numbers."""
+    value = as_number(s, value)
     type = value.type if isinstance(value, v.Leaf) else None
     if not isinstance(type, Array) or not type.is_scalar or not type.is_integer or type.dtype in ("int32", "int64"):
         return value
@@ -355,9 +357,9 @@ def arithmetic(s: LoweringState, function: Callable[..., Any], a: v.Abstract, b:
 
 def make_range(s: LoweringState, start: v.Abstract, stop: v.Abstract, step: v.Abstract) -> v.Abstract:
     """`range(start, stop, step)`"""
+    start, stop, step = (as_index(s, x) for x in (start, stop, step))
     for given in (start, stop, step):
         _check_whole(s, given, "an argument of range()", "use an int, or int(...) of it")
-    start, stop, step = (as_index(s, x) for x in (start, stop, step))
     if isinstance(start, v.Static) and isinstance(stop, v.Static) and isinstance(step, v.Static):
         held = range(start.value, stop.value, step.value)
         return v.Lazy(v.Static(len(held)), lambda t, i: _affine(t, start, step, i))

@@ -435,6 +435,8 @@ def containers(value: v.Abstract) -> Iterator[v.Abstract]:
         case v.LocalFunction(captured=captured):
             for _, held in captured or ():
                 yield from containers(held)
+        case v.Method(receiver=receiver):
+            yield from containers(receiver)
 
 
 # ---- list sites

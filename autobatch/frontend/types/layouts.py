@@ -373,6 +373,19 @@ def vocabulary_of(value: Any) -> str | None:
     return "str" if isinstance(value, str) else None
 
 
+def enum_class(type: Tag) -> Any:
+    """The enum whose members a tag stands for; None for strings."""
+    if type.vocabulary == "str":
+        return None
+    return next((c for c in _enums(enum.Enum) if f"{c.__module__}.{c.__qualname__}" == type.vocabulary), None)
+
+
+def _enums(root: type[enum.Enum]) -> Iterator[type[enum.Enum]]:
+    for cls in reversed(root.__subclasses__()):
+        yield cls
+        yield from _enums(cls)
+
+
 def is_object(value: Any) -> bool:
     """Is a static value an object of a class of the user's, with attributes of its own?"""
     return not isinstance(value, type) and not callable(value) and bool(getattr(value, "__dict__", None))

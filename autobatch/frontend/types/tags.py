@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Iterator
 from typing import Any
 
 from autobatch.frontend.lowering.numbers import tag
 from autobatch.frontend.lowering.selection import select
 from autobatch.frontend.lowering.state import LoweringState, wrap
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import vocabulary_of
+from autobatch.frontend.types.layouts import enum_class, vocabulary_of
 from autobatch.ir.core import BOOL, INT, Operand, Tag
 from autobatch.ir.ops import own
 
@@ -46,23 +44,10 @@ def _member(type: Tag, value: Any) -> Any:
     return None
 
 
-def enum_class(type: Tag) -> Any:
-    """The enum whose members a tag stands for; None for strings."""
-    if type.vocabulary == "str":
-        return None
-    return next((c for c in _enums(enum.Enum) if f"{c.__module__}.{c.__qualname__}" == type.vocabulary), None)
-
-
 def is_ordered(type: Tag) -> bool:
     """Have these strings or enum members an order?"""
     cls = enum_class(type)
     return cls is None or issubclass(cls, (int, str))
-
-
-def _enums(root: type[enum.Enum]) -> Iterator[type[enum.Enum]]:
-    for cls in reversed(root.__subclasses__()):
-        yield cls
-        yield from _enums(cls)
 
 
 def tag_attribute(s: LoweringState, operand: Operand, name: str) -> v.Abstract:
