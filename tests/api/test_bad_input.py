@@ -71,7 +71,7 @@ CONSTRUCTS = {
     "uses_global": "`global`",
     "uses_yield": "a generator",
     "uses_async": "coroutine",
-    "uses_class": "class cannot be defined",
+    "uses_class": "reads the variable 'word' of the function",
     "uses_input": "input()",
     "uses_random": "random numbers",
     "uses_set": "the result is a frozenset",

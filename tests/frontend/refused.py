@@ -46,10 +46,13 @@ def uses_await(n):
 
 
 def uses_class(t):
-    class A:
-        pass
+    word = t.word
 
-    return t.word
+    class A:
+        def f(self):
+            return word
+
+    return A().f()
 
 
 def uses_input(n):

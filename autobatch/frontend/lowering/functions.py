@@ -1,14 +1,15 @@
-"""`def` and `lambda` inside a lowered function."""
+"""`def`, `lambda` and `class` inside a lowered function."""
 
 from __future__ import annotations
 
 import ast
 
 from autobatch.frontend.library import remembered
-from autobatch.frontend.lowering.state import LoweringState
+from autobatch.frontend.lowering.state import LoweringState, enclosing_value
 from autobatch.frontend.syntax import cells
 from autobatch.frontend.syntax.decorated import decorated
-from autobatch.frontend.syntax.sources import FunctionNode, FunctionSource, describe
+from autobatch.frontend.syntax.scopes import shown
+from autobatch.frontend.syntax.sources import FunctionNode, FunctionSource, describe, parameters
 from autobatch.frontend.types import values as v
 
 
@@ -28,6 +29,33 @@ def define(s: LoweringState, node: FunctionNode) -> v.Abstract:
             else:
                 function = decorated(s, function, wrapper, decorator)
     return function
+
+
+def define_class(s: LoweringState, node: ast.ClassDef) -> v.Abstract:
+    """A class: Python makes it, once for each lowering. Its methods read names of the module, and classes and functions
+    of the module that the function around it has under other names."""
+    known, outer = s.context.memory.rewritten, s.frame.source
+    if node not in known:
+        names = dict(outer.globals)
+        for name in sorted({n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - _own_names(node)):
+            value = v.Static(None) if name == node.name else enclosing_value(s, name)
+            if isinstance(value, v.Static) and callable(value.value):
+                names[name] = value.value
+            elif name in outer.locals and name != node.name:
+                s.refuse(
+                    f"a class that is defined in a function reads the variable {shown(name)!r} of the function",
+                    "hand it to the methods that need it, or to __init__",
+                )
+        exec(compile(ast.Module([node], []), outer.file, "exec"), names)
+        known[node] = names[node.name]
+    return v.Static(known[node])
+
+
+def _own_names(node: ast.ClassDef) -> set[str]:
+    """The variables of the methods of a class."""
+    methods = [n for n in ast.walk(node) if isinstance(n, FunctionNode)]
+    stored = {n.id for m in methods for n in ast.walk(m) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return stored.union(*map(parameters, methods))
 
 
 def _source(s: LoweringState, node: FunctionNode) -> FunctionSource:

@@ -13,7 +13,6 @@ STATEMENT_REFUSALS: dict[type[ast.stmt], tuple[str, str]] = {
     ast.AsyncFunctionDef: ("`async def` cannot be compiled", "write it with `def`"),
     ast.AsyncFor: ("`async for` cannot be compiled", "use `for`"),
     ast.AsyncWith: ("`async with` cannot be compiled", "compute without it"),
-    ast.ClassDef: ("a class cannot be defined inside a compiled function", "define it at the top of the module"),
     ast.Global: ("`global` cannot be compiled: free variables are read, never written", "return the new value"),
 }
 if hasattr(ast, "TryStar"):

@@ -39,7 +39,7 @@ from autobatch.frontend.lowering.exceptions import (
     raise_here,
     try_statement,
 )
-from autobatch.frontend.lowering.functions import define
+from autobatch.frontend.lowering.functions import define, define_class
 from autobatch.frontend.lowering.joins import arms, captured, conditional, join, stored
 from autobatch.frontend.lowering.loops import for_statement, while_statement
 from autobatch.frontend.lowering.numbers import combine, operand_of, present
@@ -783,8 +783,8 @@ def _flag(name: str) -> Callable[[LoweringState, Any], None]:
     return rule
 
 
-def _define(s: LoweringState, node: ast.FunctionDef) -> None:
-    s.bind(node.name, define(s, node))
+def _define(s: LoweringState, node: ast.FunctionDef | ast.ClassDef) -> None:
+    s.bind(node.name, define_class(s, node) if isinstance(node, ast.ClassDef) else define(s, node))
 
 
 def _nothing(s: LoweringState, node: ast.stmt) -> None:
@@ -837,6 +837,7 @@ STATEMENTS: dict[type[ast.stmt], Callable[[LoweringState, Any], None]] = {
     ast.With: with_statement,
     ast.Assert: assert_statement,
     ast.FunctionDef: _define,
+    ast.ClassDef: _define,
     ast.Nonlocal: _nonlocal,
     ast.Import: _import,
     ast.ImportFrom: _import_from,

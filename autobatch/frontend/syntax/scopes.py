@@ -149,6 +149,9 @@ def _look(node: ast.AST, scope: Scope, inner: list[FunctionNode]) -> None:
                 _look(part, scope, inner)
             inner.append(node)
             return
+        case ast.ClassDef(name=name):
+            scope.own.add(name)
+            return
         case ast.Name(id=name, ctx=ast.Load()):
             scope.read.add(name)
         case ast.Name(id=name):
@@ -209,6 +212,8 @@ class Renaming:
                 if isinstance(node, ast.FunctionDef):
                     node.name = self.name(node.name, scope, hidden)
                 self.function(node)
+                return
+            case ast.ClassDef():
                 return
             case ast.Name():
                 node.id = self.name(node.id, scope, hidden)
