@@ -86,104 +86,81 @@ class Sim:
             e.act()
 
 
-class Value:
-    def __init__(self, data, _children=(), _op="", label=""):
-        self.data = data
-        self.grad = 0
-        self._backward = lambda: None
-        self._prev = set(_children)
-        self._op = _op
-        self.label = label
+class Number:
+    """A number that knows of what it was computed, and hands the slope that it is given on to that."""
 
-    def __repr__(self):
-        return f"Value(data={self.data})"
+    def __init__(self, value, sources=()):
+        self.value, self.slope = value, 0.0
+        self.sources = set(sources)
+        self.hand_on = lambda: None
+
+    def computed(self, value, others, hand_on):
+        made = Number(value, [self, *others])
+        made.hand_on = lambda: hand_on(made.slope)
+        return made
 
     def __add__(self, other):
-        other = other if isinstance(other, Value) else Value(other)
-        out = Value(self.data + other.data, (self, other), "+")
+        other = other if isinstance(other, Number) else Number(other)
 
-        def _backward():
-            self.grad += out.grad
-            other.grad += out.grad
+        def hand_on(slope):
+            for source in (self, other):
+                source.slope += slope
 
-        out._backward = _backward
-        return out
+        return self.computed(self.value + other.value, [other], hand_on)
 
     def __mul__(self, other):
-        other = other if isinstance(other, Value) else Value(other)
-        out = Value(self.data * other.data, (self, other), "*")
+        other = other if isinstance(other, Number) else Number(other)
+        product = Number(self.value * other.value, (other, self))
 
-        def _backward():
-            self.grad += other.data * out.grad
-            other.grad += self.data * out.grad
+        def both():
+            self.slope += product.slope * other.value
+            other.slope += product.slope * self.value
 
-        out._backward = _backward
-        return out
+        product.hand_on = both
+        return product
 
-    def __pow__(self, other):
-        assert isinstance(other, (int, float)), "only supporting int/float powers for now"
-        out = Value(self.data**other, (self,), f"**{other}")
+    __radd__ = __add__
+    __rmul__ = __mul__
 
-        def _backward():
-            self.grad += (other * self.data ** (other - 1)) * out.grad
+    def __pow__(self, n):
+        def hand_on(slope):
+            self.slope += slope * n * self.value ** (n - 1)
 
-        out._backward = _backward
-        return out
-
-    def relu(self):
-        out = Value(0 if self.data < 0 else self.data, (self,), "ReLU")
-
-        def _backward():
-            self.grad += (out.data > 0) * out.grad
-
-        out._backward = _backward
-        return out
-
-    def exp(self):
-        out = Value(math.exp(self.data), (self,), "exp")
-
-        def _backward():
-            self.grad += out.data * out.grad
-
-        out._backward = _backward
-        return out
-
-    def backward(self):
-        topo = []
-        visited = set()
-
-        def build_topo(v):
-            if v not in visited:
-                visited.add(v)
-                for child in v._prev:
-                    build_topo(child)
-                topo.append(v)
-
-        build_topo(self)
-        self.grad = 1
-        for v in reversed(topo):
-            v._backward()
-
-    def __neg__(self):
-        return self * -1
-
-    def __radd__(self, other):
-        return self + other
+        return self.computed(self.value**n, [], hand_on)
 
     def __sub__(self, other):
-        return self + (-other)
+        return self + other * -1.0
 
-    def __rsub__(self, other):
-        return other + (-self)
+    def positive(self):
+        def hand_on(slope):
+            if self.value > 0:
+                self.slope += slope
 
-    def __rmul__(self, other):
-        return self * other
+        return self.computed(max(self.value, 0.0), [], hand_on)
 
-    def __truediv__(self, other):
-        return self * other**-1
+    def exp(self):
+        found = Number(math.exp(self.value), (self,))
+        found.hand_on = lambda: self.take(found.slope * found.value)
+        return found
 
-    def __rtruediv__(self, other):
-        return other * self**-1
+    def take(self, slope):
+        self.slope += slope
+
+    def differentiate(self):
+        order, seen = [], set()
+
+        def visit(number):
+            if number in seen:
+                return
+            seen.add(number)
+            for source in number.sources:
+                visit(source)
+            order.append(number)
+
+        visit(self)
+        self.slope = 1.0
+        while order:
+            order.pop().hand_on()
 
 
 class Tape:
@@ -707,21 +684,15 @@ def defaults(a, b):
 
 
 @program
-def graph_of_values(a, b):
-    x = Value(a)
-    y = Value(b)
-    c = x + y
-    d = x * y + y**3
-    c = c + c + 1
-    c = c + 1 + c + (-x)
-    d = d + d * 2 + (y + x).relu()
-    d = d + 3 * d + (y - x).relu()
-    e = c - d
-    f = e**2
-    g = f / 2.0
-    g = g + 10.0 / f
-    g.backward()
-    return g.data, x.grad, y.grad
+def graph_of_numbers(a, b):
+    x, y = Number(a), Number(b)
+    total = 3 * x + y * y
+    for k in range(3):
+        total = total * 0.5 + (x - y).positive() * (k + 1) + (x * 0.1).exp()
+    if total.value > 1:
+        total = total**2 + x
+    total.differentiate()
+    return total.value, x.slope, y.slope
 
 
 @program
@@ -834,10 +805,10 @@ def test_functions_that_are_kept(name, backend):
     assert_same(found, [function(a, b) for a, b in zip(A, B, strict=True)])
 
 
-def test_a_graph_of_values_compiles():
+def test_a_graph_of_numbers_compiles():
     with ab.options(trace=False):
-        found = ab.unbatch(ab.batched(graph_of_values, backend="llvm")(A, B))
-    assert_same(found, [graph_of_values(a, b) for a, b in zip(A, B, strict=True)])
+        found = ab.unbatch(ab.batched(graph_of_numbers, backend="llvm")(A, B))
+    assert_same(found, [graph_of_numbers(a, b) for a, b in zip(A, B, strict=True)])
 
 
 def lists_of_functions(ns):

@@ -132,3 +132,44 @@ def test_lists_of_objects_of_such_a_class():
 def test_a_class_that_reads_a_variable_of_the_function_is_refused():
     with ab.options(trace=False), pytest.raises(ab.UnsupportedError, match="reads the variable 'a' of the function"):
         ab.batched(reads_a_number)(A, B)
+
+
+def with_function(f):
+    class Caller:
+        def call(self, x):
+            return f(x)
+
+    return Caller()
+
+
+def double(x):
+    return x * 2
+
+
+def negative(x):
+    return -x
+
+
+def test_classes_that_read_other_functions_are_other_classes():
+    def f(a, b):
+        return with_function(double).call(a) + with_function(negative).call(b) if a > b else a
+
+    with ab.options(trace=False):
+        found = ab.batched(f)(A, B)
+    assert_same(found, np.array([f(a, b) for a, b in zip(A, B, strict=True)]))
+
+
+def test_a_class_that_python_cannot_make_is_refused():
+    def f(a):
+        count = 0
+
+        class Counter:
+            def add(self, x):
+                nonlocal count
+                count += x
+
+        Counter().add(a)
+        return count if a > 0 else a
+
+    with ab.options(trace=False), pytest.raises(ab.UnsupportedError, match="Python cannot make this class|variable"):
+        ab.batched(f)(A)

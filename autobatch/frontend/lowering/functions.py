@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from typing import Any
 
 from autobatch.frontend.library import remembered
 from autobatch.frontend.lowering.state import LoweringState, enclosing_value
@@ -32,30 +33,34 @@ def define(s: LoweringState, node: FunctionNode) -> v.Abstract:
 
 
 def define_class(s: LoweringState, node: ast.ClassDef) -> v.Abstract:
-    """A class: Python makes it, once for each lowering. Its methods read names of the module, and classes and functions
-    of the module that the function around it has under other names."""
-    known, outer = s.context.memory.rewritten, s.frame.source
-    if node not in known:
-        names = dict(outer.globals)
-        for name in sorted({n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - _own_names(node)):
-            value = v.Static(None) if name == node.name else enclosing_value(s, name)
-            if isinstance(value, v.Static) and callable(value.value):
-                names[name] = value.value
-            elif name in outer.locals and name != node.name:
-                s.refuse(
-                    f"a class that is defined in a function reads the variable {shown(name)!r} of the function",
-                    "hand it to the methods that need it, or to __init__",
-                )
-        exec(compile(ast.Module([node], []), outer.file, "exec"), names)
-        known[node] = names[node.name]
-    return v.Static(known[node])
+    """A class: Python makes it, once for each set of the classes and functions of modules that it reads from the
+    functions around it."""
+    outer, read = s.frame.source, dict[str, Any]()
+    for name in sorted({n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - _own_names(node)):
+        value = enclosing_value(s, name)
+        if isinstance(value, v.Static) and callable(value.value):
+            read[name] = value.value
+        elif name in outer.locals:
+            s.refuse(
+                f"a class that is defined in a function reads the variable {shown(name)!r} of the function",
+                "hand it to the methods that need it, or to __init__",
+            )
+    known, key = s.context.memory.rewritten, (node, *((name, id(value)) for name, value in read.items()))
+    if key not in known:
+        names = outer.globals | read
+        try:
+            exec(compile(ast.Module([node], []), outer.file, "exec"), names)
+        except Exception as error:
+            s.refuse(f"Python cannot make this class outside of the function: {error}", "define it in the module")
+        known[key] = names[node.name]
+    return v.Static(known[key])
 
 
 def _own_names(node: ast.ClassDef) -> set[str]:
-    """The variables of the methods of a class."""
+    """The name of a class, and the variables of its methods."""
     methods = [n for n in ast.walk(node) if isinstance(n, FunctionNode)]
     stored = {n.id for m in methods for n in ast.walk(m) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    return stored.union(*map(parameters, methods))
+    return stored.union({node.name}, *map(parameters, methods))
 
 
 def _source(s: LoweringState, node: FunctionNode) -> FunctionSource:

@@ -238,7 +238,7 @@ class LoweringMemory:
     raised: list[type[BaseException]] = field(default_factory=list)
     looked_at: dict[type[BaseException], int | None] = field(default_factory=dict)  # these two: `exceptions.py`
     plain: set[ast.AST] = field(default_factory=set)
-    rewritten: dict[ast.AST, Any] = field(default_factory=dict)
+    rewritten: dict[Any, Any] = field(default_factory=dict)
     printing: Any = None
     caches: Caches = field(default_factory=Caches)
     nulls: set[str] = field(default_factory=set)
@@ -255,12 +255,6 @@ class LoweringMemory:
         """Let the layouts of results and variables be found anew, in which others stand for some objects now."""
         for known in (self.assumed, self.made, self.grown, self.settled, self.listed):
             known.clear()
-
-    def forget_layouts(self) -> None:
-        """Let all layouts be found anew, those of what memory holds with them."""
-        self.forget_results()
-        for heap in self.heaps.values():
-            heap.forget()
 
     def sets_attribute(self, name: str) -> bool:
         """Does a function that was met set an attribute of this name?"""

@@ -11,6 +11,7 @@ its row, so two names of one object are two equal numbers.
 
 from __future__ import annotations
 
+import ast
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -19,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 from autobatch.errors import SourceError, UnsupportedError
 from autobatch.frontend.syntax.scopes import is_cell
-from autobatch.frontend.types.layouts import holds_containers
+from autobatch.frontend.types.layouts import RecordLayout, holds_containers, without_functions
 from autobatch.ir.template import OwnField
 from autobatch.source import Span
 
 if TYPE_CHECKING:
-    from autobatch.frontend.types.layouts import Layout, RecordLayout
+    from autobatch.frontend.types.layouts import Layout
     from autobatch.frontend.types.values import Abstract
 
 SETS = (set, frozenset)
@@ -221,6 +222,14 @@ class Heap:
     def forget(self) -> None:
         """Let what fields hold be found anew."""
         self.layout, self.forms, self.own, self.tags = None, {}, {}, {}
+
+    def forget_functions(self, nodes: Collection[ast.AST]) -> None:
+        """Let what it holds of functions with these texts be found anew."""
+        left = without_functions(self.layout, nodes) if self.layout is not None else None
+        if isinstance(left, RecordLayout):
+            self.layout = left
+        else:
+            self.forget()
 
     @property
     def variable(self) -> str:

@@ -420,7 +420,9 @@ def note_adopting(memory: LoweringMemory) -> None:
     adopting = sum(len(h.adopts) for h in memory.heaps.values())
     if adopting > memory.adopting:
         memory.adopting = adopting
-        memory.forget_layouts()
+        memory.forget_results()
+        for heap in memory.heaps.values():
+            heap.forget()
 
 
 def heap_of(s: LoweringState, cls: type | None) -> Heap | None:

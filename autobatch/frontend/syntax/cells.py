@@ -10,7 +10,7 @@ then all is lowered again. A loop carries what the calls in its turns change (`h
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NoReturn
 
@@ -18,7 +18,7 @@ from autobatch.frontend.lowering.state import LoweringState, MemoryChanged
 from autobatch.frontend.memory.identity import containers
 from autobatch.frontend.memory.rebinding import rebind, without_memory
 from autobatch.frontend.syntax.iterator_variables import place_of
-from autobatch.frontend.syntax.scopes import is_cell, shown
+from autobatch.frontend.syntax.scopes import is_cell, owner_of, shown
 from autobatch.frontend.syntax.sources import FunctionSource
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import static_type
@@ -68,12 +68,12 @@ def pass_through(s: LoweringState, function: FunctionSource, name: str, changed:
             break
         if name in source.locals:
             if _is_passed(function, source) and _is_recursive(s, source):
-                outlive(s, function, name)  # it may be that of a call around this one
+                outlive(s, function, *_beside(function, name))  # it may be that of a call around this one
             break
         on_the_way.append(source.node)
     else:
         if (None, name) not in memory.caches.owners:
-            outlive(s, function, name)
+            outlive(s, function, *_beside(function, name))
     if memory.caches.run_with_effect(on_the_way):
         raise MemoryChanged
     for noted in (memory.read, memory.written) if changed else (memory.read,):
@@ -81,6 +81,11 @@ def pass_through(s: LoweringState, function: FunctionSource, name: str, changed:
         if unknown:
             noted |= unknown
             raise MemoryChanged
+
+
+def _beside(function: FunctionSource, name: str) -> list[str]:
+    """A variable, and the others of the same function that an inner one changes."""
+    return [name, *sorted(n for n in function.cells_changed if n != name and owner_of(n) == owner_of(name))]
 
 
 def _is_passed(function: FunctionSource, owner: FunctionSource) -> bool:
@@ -98,20 +103,31 @@ def _is_recursive(s: LoweringState, function: FunctionSource) -> bool:
     return by_name or sum(x is function for x, _ in s.context.active) > 1
 
 
-def outlive(s: LoweringState, function: FunctionSource, name: str) -> NoReturn:
-    """Let a variable, which an inner function names, outlive the function that it belongs to (`scopes.py`), from the
+def outlive(s: LoweringState, function: FunctionSource, *names: str) -> NoReturn:
+    """Let variables, which an inner function names, outlive the function that they belong to (`scopes.py`), from the
     next round on."""
-    memory, place = s.context.memory, (function.file, function.node.lineno, shown(name))
-    if place in memory.outliving:
+    memory = s.context.memory
+    places = {(function.file, function.node.lineno, shown(name)) for name in names}
+    if places <= memory.outliving:
+        name = shown(names[0])
         s.refuse(
-            f"{shown(name)} is a variable of a function around this one, which this one outlives, and is changed",
+            f"{name} is a variable of a function around this one, which this one outlives, and is changed",
             "make an object of a class that holds it, with a method that changes it; or give a lambda a default: "
-            f"lambda x, {shown(name)}={shown(name)}: ...",
+            f"lambda x, {name}={name}: ...",
         )
-    memory.outliving.add(place)
-    memory.sources = {key: x for key, x in memory.sources.items() if x.file != function.file}
-    memory.forget_layouts()  # in which functions stand, as they were
+    memory.outliving |= places
+    stale = {n for x in memory.sources.values() for n in _nodes_around(x.node, function.node)}
+    memory.sources = {key: x for key, x in memory.sources.items() if x.node not in stale}
+    memory.forget_results()
+    for heap in memory.heaps.values():
+        heap.forget_functions(stale)
     raise MemoryChanged
+
+
+def _nodes_around(node: ast.AST, inner: ast.AST) -> Sequence[ast.AST]:
+    """All nodes of a function, if the inner one is among them."""
+    found = list(ast.walk(node))
+    return found if inner in found else ()
 
 
 def check_as_captured(s: LoweringState, function: v.LocalFunction) -> None:
@@ -126,8 +142,8 @@ def check_kept(s: LoweringState, function: v.LocalFunction) -> None:
     """Memory holds a function: the variables that it has captured, and that are assigned later, outlive theirs."""
     captured = dict(function.captured or ())
     for source, _ in s.context.active:
-        for name in sorted(_assigned_later(source, function.source).intersection(captured)):
-            outlive(s, function.source, name)
+        if names := sorted(_assigned_later(source, function.source).intersection(captured)):
+            outlive(s, function.source, *names)
 
 
 @lru_cache(maxsize=1024)

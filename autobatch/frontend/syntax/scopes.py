@@ -37,6 +37,11 @@ def cell(name: str, owner: str) -> str:
     return f"{name}{_CELL}{owner}"
 
 
+def owner_of(name: str) -> str:
+    """The function whose variable it is that an inner function changes."""
+    return name.partition(_CELL)[2]
+
+
 def shown(name: str) -> str:
     """The name as the user wrote it."""
     return name.partition(_CELL)[0].partition(_READ)[0]

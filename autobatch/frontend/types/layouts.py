@@ -6,9 +6,10 @@ Values cross a join, a loop, or a call as operands, one for each leaf. `layout_o
 
 from __future__ import annotations
 
+import ast
 import enum
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from autobatch.frontend.types import values as v
@@ -204,6 +205,25 @@ def holds_containers(layout: Layout) -> bool:
             return isinstance(held.value, set) or container_kind(held.value) is not None
         case _:
             return False
+
+
+def without_functions(layout: Layout, nodes: Collection[ast.AST]) -> Layout | None:
+    """The layout without the functions of these texts, where it is a choice; None where it has such a one else."""
+    match layout:
+        case FunctionLayout(source=source, defaults=defaults, captured=captured):
+            fresh = source.node not in nodes and all(without_functions(x, nodes) == x for x in (*defaults, *captured))
+            return layout if fresh else None
+        case ChoiceLayout(alternatives=alternatives):
+            left = tuple(x for x in (without_functions(x, nodes) for x in alternatives) if x is not None)
+            return replace(layout, alternatives=left) if len(left) > 1 else next(iter(left), None)
+        case RecordLayout(items=items):
+            parts = [without_functions(x, nodes) for x in items]
+            held = tuple(x for x in parts if x is not None)
+            return replace(layout, items=held) if len(held) == len(parts) else None
+        case OptionalLayout(value=part) | MethodLayout(function=part):
+            return layout if without_functions(part, nodes) == part else None
+        case _:
+            return layout
 
 
 class NotStored(Exception):
