@@ -797,7 +797,7 @@ def delayed(a, b):
     return t, n[0]
 
 
-@pytest.mark.parametrize("backend", ["auto", "llvm", "xla"])
+@pytest.mark.parametrize("backend", ["auto", "xla"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_functions_that_are_kept(name, backend):
     function = PROGRAMS[name]
