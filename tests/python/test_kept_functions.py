@@ -811,6 +811,19 @@ def test_a_graph_of_numbers_compiles():
     assert_same(found, [graph_of_numbers(a, b) for a, b in zip(A, B, strict=True)])
 
 
+@pytest.mark.parametrize("function", [tape_of_closures, graph_of_numbers, composed, undone], ids=lambda f: f.__name__)
+def test_derivatives_through_kept_functions(function):
+    def first(a, b):
+        found = function(a, b)
+        return found[0] if isinstance(found, tuple) else found
+
+    step = 1e-6
+    found = ab.grad(ab.batched(first, backend="llvm"), argnums=(0, 1))(A, B)
+    by_a = [(first(a + step, b) - first(a - step, b)) / (2 * step) for a, b in zip(A, B, strict=True)]
+    by_b = [(first(a, b + step) - first(a, b - step)) / (2 * step) for a, b in zip(A, B, strict=True)]
+    assert_same([np.asarray(x) for x in found], [np.asarray(by_a), np.asarray(by_b)], tolerance=1e-3)
+
+
 def lists_of_functions(ns):
     kept = []
     for n in ns:

@@ -294,7 +294,8 @@ def captured(s: LoweringState, value: v.Abstract, inside: tuple[FunctionSource, 
         case v.LocalFunction():
             cells.check_as_captured(s, value)
             for _, read in value.captured or ():
-                captured(s, read, (*inside, value.source))
+                if isinstance(read, v.LocalFunction):
+                    captured(s, read, (*inside, value.source))
             return value
         case v.Record(items=items):
             held = tuple(captured(s, x, inside) for x in items)
