@@ -797,6 +797,81 @@ def delayed(a, b):
     return t, n[0]
 
 
+class Operations:
+    def __init__(self):
+        self.acc = 0.0
+        self.n = 0
+        self.table = {"add": self.add, "mul": self.mul, "neg": self.neg}
+
+    def add(self, v):
+        self.acc += v
+        self.n += 1
+
+    def mul(self, v):
+        self.acc *= v
+        self.n += 1
+
+    def neg(self, v):
+        self.acc = -self.acc
+
+    def run(self, prog):
+        for op, v in prog:
+            self.table[op](v)
+
+
+@program
+def methods_by_name(a, b):
+    m = Operations()
+    m.run([("add", a), ("mul", b), ("neg", 0.0), ("add", 1.0)])
+    if a > 0:
+        m.table["add"](5.0)
+    return m.acc, m.n
+
+
+class Hooks:
+    def __init__(self, v):
+        self.hooks = [self.up]
+        self.v = v
+        self.hooks.append(self.down)
+        self.extra = lambda x: x + self.v
+
+    def up(self, x):
+        self.v += x
+        return self.v
+
+    def down(self, x):
+        self.v -= x / 2
+        return self.v
+
+
+@program
+def methods_in_a_list(a, b):
+    m = Hooks(a)
+    t = 0.0
+    for h in m.hooks:
+        t += h(b)
+    m.v = b
+    return t, m.v, m.extra(1.0), m.hooks[1](a)
+
+
+class Getter:
+    def __init__(self, v):
+        self.v = v
+        self.f = self.get
+
+    def get(self):
+        return self.v
+
+
+@program
+def method_in_a_field(a, b):
+    x = Getter(a)
+    y = Getter(b)
+    z = x if a > b else y
+    z.v += 10
+    return x.f(), y.f(), z.f() + z.get()
+
+
 @pytest.mark.parametrize("backend", ["auto", "xla"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_functions_that_are_kept(name, backend):
@@ -822,6 +897,34 @@ def test_derivatives_through_kept_functions(function):
     by_a = [(first(a + step, b) - first(a - step, b)) / (2 * step) for a, b in zip(A, B, strict=True)]
     by_b = [(first(a, b + step) - first(a, b - step)) / (2 * step) for a, b in zip(A, B, strict=True)]
     assert_same([np.asarray(x) for x in found], [np.asarray(by_a), np.asarray(by_b)], tolerance=1e-3)
+
+
+class StackMachine:
+    def __init__(self):
+        self.stack = []
+        self.ops = {0: self.push, 1: self.add, 2: self.dup}
+
+    def push(self, v):
+        self.stack.append(v)
+
+    def add(self, v):
+        self.stack.append(self.stack.pop() + self.stack.pop())
+
+    def dup(self, v):
+        self.stack.append(self.stack[-1])
+
+
+def stack_machine(code):
+    vm = StackMachine()
+    for op, v in code:
+        vm.ops[op](v)
+    return sum(vm.stack), len(vm.stack)
+
+
+def test_methods_that_data_choose():
+    programs = [[(0, 1.0), (2, 0.0), (1, 0.0)], [(0, 2.0), (0, 3.0), (1, 0.0), (2, 0.0)], [(0, 5.0)]]
+    found = ab.unbatch(ab.batched(stack_machine)(programs))
+    assert_same(found, [stack_machine(x) for x in programs])
 
 
 def lists_of_functions(ns):

@@ -146,14 +146,14 @@ def initialise(
     defaults = {p.name: wrap(s.context, p.default) for p in parameters if p.default is not p.empty}
     first = next(iter(parameters)).name
     heap = heaps.heap_of(s, made.cls)
-    if heap is None and made.cls is not None and _is_changed_behind(source.node, first):
+    if heap is None and made.cls is not None and _is_changed_behind(source.node, first, made.cls):
         words = f"{source.name} hands {first} on before its last attribute is set"
         raise NeedsMemory([made.cls], UnsupportedError(words, source.span, "hand it on behind the last one"))
     sets = made.cls is not None and _sets_by_method(s, made.cls, source.node, first, frozenset())
     if heap is None and sets and made.cls is not None:
         words = f"{source.name} calls a method of {first} that sets attributes"
         raise NeedsMemory([made.cls], UnsupportedError(words, source.span, "set them here"))
-    handed_on = sets or _is_handed_on(source.node, first)
+    handed_on = sets or bool(_whole_reads(source.node, first, made.cls))
     itself = heaps.allocate(s, heap, made) if heap is not None and handed_on else made
     bound = bind_arguments(s, source, [itself, *args], kwargs, defaults)
     if any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(source.node)):
@@ -208,7 +208,8 @@ def of_base(s: LoweringState, function: v.Abstract, args: Arguments, kwargs: Nam
         new = replace(made, keys=("args", *(k for k, _ in others)), items=(given, *(x for _, x in others)))
     elif _is_written(held):
         own = lookup(s, held).node
-        if heaps.heap_of(s, made.cls) is None and _is_handed_on(own, next(iter(inspect.signature(held).parameters))):
+        first = next(iter(inspect.signature(held).parameters))
+        if heaps.heap_of(s, made.cls) is None and _whole_reads(own, first, made.cls):
             words = f"{held.__qualname__} hands the object on before its last attribute is set"
             raise NeedsMemory([made.cls], UnsupportedError(words, s.span, "hand it on behind the last one"))
         new = initialise(s, made, held, args, kwargs)
@@ -216,11 +217,6 @@ def of_base(s: LoweringState, function: v.Abstract, args: Arguments, kwargs: Nam
         return None
     s.bind(name, new)
     return v.Static(None)
-
-
-def _is_handed_on(function: ast.AST, name: str) -> bool:
-    """Is a variable read as a whole, and not only for its attributes?"""
-    return bool(_whole_reads(function, name))
 
 
 def _sets_by_method(s: LoweringState, cls: type, function: ast.AST, name: str, seen: frozenset[str]) -> bool:
@@ -261,17 +257,19 @@ def _stores(function: ast.AST, name: str) -> list[ast.expr]:
     return found
 
 
-def _is_changed_behind(function: ast.AST, name: str) -> bool:
+def _is_changed_behind(function: ast.AST, name: str, cls: type) -> bool:
     """Is an attribute of a variable set where the whole was read before?"""
-    reads = _whole_reads(function, name)
+    reads = _whole_reads(function, name, cls)
     return any(place_of(r) < place_of(n) for r in reads for n in _stores(function, name))
 
 
-def _whole_reads(function: ast.AST, name: str) -> list[ast.Name]:
-    """Where a variable is read, and not only an attribute of it, nor to set its attributes in the `__init__` of a
-    base."""
+def _whole_reads(function: ast.AST, name: str, cls: type | None) -> list[ast.Name]:
+    """Where a variable that holds an object of a class is read, and not only an attribute of it, nor to set its
+    attributes in the `__init__` of a base. A method that is not called there is the whole object."""
     nodes = list(ast.walk(function))
-    held = {id(n.value) for n in nodes if isinstance(n, ast.Attribute)}
+    called = {id(n.func) for n in nodes if isinstance(n, ast.Call)}
+    parts = [(n, inspect.getattr_static(cls, n.attr, None)) for n in nodes if isinstance(n, ast.Attribute)]
+    held = {id(n.value) for n, found in parts if id(n) in called or not isinstance(found, types.FunctionType)}
     for n in nodes:
         match n:
             case (
