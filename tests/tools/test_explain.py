@@ -94,7 +94,7 @@ def test_a_type_conflict_marks_both_places():
 
 def positive(y, t):
     for node in [t, t]:
-        return node.x + id(node)
+        return node.x + hash(node)
     return -y
 
 
@@ -103,9 +103,9 @@ def test_a_refusal_in_a_helper_shows_both_functions():
     first, second = outer.explain(1.0, [Node(1.0)]).data["texts"]
     assert "lambda p, t" in first["lines"][0]["text"] and second["name"] == "positive"
     (marked,) = [line for t in (first, second) for line in t["lines"] if line["place"]]
-    assert marked["text"] == "        return node.x + id(node)" and marked["place"]["kind"] == "refused"
+    assert marked["text"] == "        return node.x + hash(node)" and marked["place"]["kind"] == "refused"
     start, stop = marked["columns"]
-    assert marked["text"][start - 1 : stop - 1] == "id(node)"
+    assert marked["text"][start - 1 : stop - 1] == "hash(node)"
 
 
 def test_a_function_without_source_is_a_refusal():

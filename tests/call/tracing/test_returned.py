@@ -268,7 +268,7 @@ def test_what_cannot_be_copied_is_refused() -> None:
 
 def test_failed_examples_are_none() -> None:
     def failing(w: Any, words: list[str]) -> Any:
-        return {x: w for x in words} | {"first": words[0], "n": 0 * id(words)}
+        return {x: w for x in words} | {"first": words[0], "n": 0 * hash(words[0])}
 
     f = ab.batched(failing, in_axes=(None, 0), on_error="mask")
     found, failures = f(jnp.float32(2.0), BATCH)
