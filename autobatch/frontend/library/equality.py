@@ -125,9 +125,8 @@ def _identity(s: LoweringState, args: Sequence[v.Abstract], kwargs: dict[str, v.
         return v.Static(id(x.value))
     if isinstance(x, v.Leaf) and isinstance(x.type, Ref | List) and x.type.store is not None:
         stores = [*(y.name for y in s.context.schema.stores), *(y.name for y in s.context.schema.lists)]
-        return traced(
-            s, _number_of_given, v.Leaf(s.apply(own("row"), (x.operand,), INT)), v.Static(stores.index(x.type.store))
-        )
+        row, place = v.Leaf(s.apply(own("row"), (x.operand,), INT)), stores.index(x.type.store)
+        return traced(s, _number_of_given, row, v.Static(place), v.Static(len(stores)))
     if not isinstance(x, v.MemoryRow):
         cure = "compare with `is`, or number the objects yourself"
         raise without_memory(s, [x], "id() of a value that is no object in memory cannot be compiled", cure)
@@ -135,20 +134,17 @@ def _identity(s: LoweringState, args: Sequence[v.Abstract], kwargs: dict[str, v.
     if heap.is_list:
         s.context.rules.tell_apart(s, heap)
     origin = (heap.adopts and heaps.field(s, x, ORIGIN)) or heaps.NO_ORIGIN
-    return traced(s, _number_of_row, v.Leaf(x.operand), origin, v.Static(heaps.heaps_of(s).index(heap)))
+    known = heaps.heaps_of(s)
+    return traced(s, _number_of_row, v.Leaf(x.operand), origin, v.Static(known.index(heap)), v.Static(len(known)))
 
 
-MEMORIES = 1 << 10
-"""More than there are memories, and stores of the examples."""
+def _number_of_given(row: Any, store: Any, stores: Any) -> Any:
+    return jnp.where(row < 0, 0, -(row * stores + store) - 1)
 
 
-def _number_of_given(row: Any, store: Any) -> Any:
-    return jnp.where(row < 0, 0, -(row * MEMORIES + store) - 1)
-
-
-def _number_of_row(row: Any, origin: Any, heap: Any) -> Any:
+def _number_of_row(row: Any, origin: Any, heap: Any, heaps: Any) -> Any:
     made = jnp.where(origin < 0, 2 * row, 2 * origin + 1)
-    return jnp.where(row < 0, 0, made * MEMORIES + heap + 1)
+    return jnp.where(row < 0, 0, made * heaps + heap + 1)
 
 
 MARKS = {_same_parts: lambda s, args, kwargs: _equal_parts(s, *args), id: _identity}
