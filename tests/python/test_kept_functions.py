@@ -959,3 +959,27 @@ def test_random_programs(drawn):
     with ab.options(trace=False):
         found = ab.unbatch(ab.batched(made.function, backend="llvm")([numbers for numbers, _ in wanted]))
     assert_same(found, [result for _, result in wanted])
+
+
+class Left:
+    def on(self):
+        return 1.0
+
+    def off(self):
+        return 2.0
+
+
+class Right(Left):
+    def off(self):
+        return 3.0
+
+
+def test_methods_of_several_classes_are_compared():
+    def f(a, b):
+        x, y = Left(), Right()
+        z = x if a > b else y
+        y.kept = x.kept = a
+        return z.on == z.off, z.off == z.off, z.off == x.off, z.off() + z.kept
+
+    found = ab.unbatch(ab.batched(f, backend="llvm")(A, B))
+    assert_same(found, [f(a, b) for a, b in zip(A, B, strict=True)])

@@ -173,3 +173,26 @@ def test_a_class_that_python_cannot_make_is_refused():
 
     with ab.options(trace=False), pytest.raises(ab.UnsupportedError, match="Python cannot make this class|variable"):
         ab.batched(f)(A)
+
+
+SCALE = np.float32(2.0)
+
+
+def scaled(a, b):
+    class Scaled:
+        def of(self, x):
+            return x * SCALE if x > 0 else Scaled.other(x)
+
+        @staticmethod
+        def other(x):
+            return x - SCALE
+
+    return Scaled().of(a) + b
+
+
+def test_methods_read_what_the_module_has_now(monkeypatch):
+    with ab.options(trace=False):
+        f = ab.batched(scaled, backend="llvm")
+        for scale in (2.0, 3.0):
+            monkeypatch.setitem(globals(), "SCALE", np.float32(scale))
+            assert_same(f(A, B), np.array([scaled(a, b) for a, b in zip(A, B, strict=True)]))

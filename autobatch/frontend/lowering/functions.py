@@ -47,12 +47,16 @@ def define_class(s: LoweringState, node: ast.ClassDef) -> v.Abstract:
             )
     known, key = s.context.memory.rewritten, (node, *((name, id(value)) for name, value in read.items()))
     if key not in known:
-        names = outer.globals | read
+        # a function of its own: methods read what the module has when they are called, and the rest from around them
+        given = ast.arguments([], [ast.arg(name) for name in read], None, [], [], None, [])
+        names = dict[str, Any]()
+        made = ast.FunctionDef("make", given, [node, ast.Return(ast.Name(node.name, ast.Load()))], [])
+        module = ast.fix_missing_locations(ast.Module([ast.copy_location(made, node)], []))
         try:
-            exec(compile(ast.Module([node], []), outer.file, "exec"), names)
+            exec(compile(module, outer.file, "exec"), outer.globals, names)
+            known[key] = names["make"](**read)
         except Exception as error:
             s.refuse(f"Python cannot make this class outside of the function: {error}", "define it in the module")
-        known[key] = names[node.name]
     return v.Static(known[key])
 
 

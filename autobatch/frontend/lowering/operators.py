@@ -567,7 +567,8 @@ def _same_function(s: LoweringState, a: v.Abstract, b: v.Abstract, same: Callabl
     """Are two functions one? Each time that a `def` or `lambda` runs it makes another one."""
     match a, b:
         case v.Method(), v.Method():
-            if same(s, a.function, b.function) == v.Static(False):
+            by_class = v.Static(None) in (a.function, b.function)  # what the name is in the class of the object
+            if a.name != b.name if by_class else same(s, a.function, b.function) == v.Static(False):
                 return v.Static(False)
             if same is identical:
                 s.refuse("a method is made anew where it is read, and compared by `is`", "compare it with `==`")

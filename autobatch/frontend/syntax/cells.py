@@ -67,7 +67,7 @@ def pass_through(s: LoweringState, function: FunctionSource, name: str, changed:
         if (source.node, name) in memory.caches.owners:
             break
         if name in source.locals:
-            if _is_passed(function, source) and _is_recursive(s, source):
+            if _is_recursive(s, source) and _is_passed(function, source):
                 outlive(s, function, *_beside(function, name))  # it may be that of a call around this one
             break
         on_the_way.append(source.node)

@@ -281,7 +281,8 @@ def _inside(node: FunctionNode) -> Iterator[ast.AST]:
 
 # ---- outliving
 #
-# Variables that outlive their function, as the functions that it returns change them: fields of an object.
+# Variables that outlive their function, as functions change them that it returns, or that are kept (`outlive` in
+# `cells.py`): fields of an object.
 #
 #     def counter():                            def counter():
 #         n = 0                                     kept = <variables of counter>();  kept.n = 0
