@@ -37,7 +37,7 @@ from autobatch.frontend.library.numpy_arrays import (
 from autobatch.frontend.library.prelude import CHOICES, LIBRARY, STANDARD, index_of, join
 from autobatch.frontend.library.stacking import stacking
 from autobatch.frontend.library.texts import call_method, method_of
-from autobatch.frontend.lowering import printing, unions
+from autobatch.frontend.lowering import iterators, printing, unions
 from autobatch.frontend.lowering.attributes import attribute, bind, class_list, classes_of, is_class, written
 from autobatch.frontend.lowering.calls import call_function, call_local, lookup
 from autobatch.frontend.lowering.construct import construct
@@ -189,12 +189,16 @@ def call_object(s: LoweringState, function: v.Static, args: Arguments, kwargs: N
     if is_bound_method(held):
         receiver = _part(s, function, held.__self__, ("attribute", "__self__"))
         return s.call(v.Static(held.__func__), [receiver, *args], kwargs)
+    if held is iterators.in_steps:
+        return iterators.generator_of(s, args[0])
     if (stepped := generators.called(s, held, args, kwargs)) is not None:
         return stepped
     if held is next and args and written(s, args[0], "__next__"):
         return prelude.stepped(s, args, kwargs)
     if held is iter and len(args) == 1 and s.frame.source.name.endswith("__iter__"):
         return args[0]  # `__iter__` says what a loop runs over; it is not stepped through
+    if held is iter and len(args) == 1:
+        return iterators.iterator_of(s, args[0])
     if (message := _refused(held)) is not None and not (held in FOLDED and args and _all_static(args, kwargs)):
         raise Impure(message[0], s.span, message[1])
     if (method := method_of(held)) is not None and not _all_static(args, kwargs):

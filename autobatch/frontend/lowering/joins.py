@@ -274,11 +274,11 @@ def common_layouts(a: Layout, b: Layout, name: str, first: Span, second: Span, t
 
 
 def stored(s: LoweringState, value: v.Abstract) -> v.Abstract:
-    """A value that can cross a join: lazy sequences become lists."""
+    """A value that can cross a join: lazy sequences become lists, generators objects."""
     if isinstance(value, v.Lazy):
         return s.context.rules.materialise(s, value)
     if isinstance(value, v.Generator):
-        s.refuse("a generator is kept, returned or handed to a function here", "make a list of it: list(...)")
+        return s.context.rules.iterator(s, value)
     if isinstance(value, v.Record):
         items = tuple(stored(s, i) for i in value.items)
         return value if all(x is y for x, y in zip(items, value.items, strict=True)) else replace(value, items=items)

@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -43,6 +43,7 @@ from autobatch.frontend.lowering.comprehensions import (
 from autobatch.frontend.lowering.construct import initialised, named_arguments, of_base
 from autobatch.frontend.lowering.dispatch import call
 from autobatch.frontend.lowering.functions import define
+from autobatch.frontend.lowering.iterators import kept, object_of
 from autobatch.frontend.lowering.joins import stored
 from autobatch.frontend.lowering.numbers import present
 from autobatch.frontend.lowering.operators import BINARY, apply_binary, apply_unary, comparison, subscript
@@ -83,7 +84,7 @@ from autobatch.frontend.memory.making import made_by
 from autobatch.frontend.memory.mutation import call_method, set_default
 from autobatch.frontend.memory.rebinding import kinds_in, rebind, refuse_change
 from autobatch.frontend.syntax import cells, invalidation
-from autobatch.frontend.syntax.invalidation import refuse_given, refuse_kept, refuse_moving_views, refuse_second_reads
+from autobatch.frontend.syntax.invalidation import refuse_given, refuse_moving_views
 from autobatch.frontend.syntax.iterator_variables import place_of
 from autobatch.frontend.syntax.sources import FunctionSource, changed_later, is_user_function
 from autobatch.frontend.types import values as v
@@ -197,10 +198,16 @@ def _list(s: LoweringState, node: ast.List) -> v.Abstract:
 
 def _display(s: LoweringState, kind: Any, nodes: list[ast.expr]) -> v.Abstract:
     parts = _parts(s, nodes)
-    if any(isinstance(x, v.Generator) for part in parts if isinstance(part, v.Record) for x in part.items):
-        s.refuse("a generator is kept in a list or tuple here", "make a list of it: list(...)")
-    made = concatenate(s, v.Record(kind, (), ()), *parts)
+    made = concatenate(s, v.Record(kind, (), ()), *(_with_iterators(s, part) for part in parts))
     return made if isinstance(made, v.Record | v.Listing) else s.context.rules.materialise(s, sequence(s, made))
+
+
+def _with_iterators(s: LoweringState, part: v.Record | v.Lazy) -> v.Record | v.Lazy:
+    """The elements of a list or tuple, generators as objects."""
+    if not isinstance(part, v.Record) or not any(isinstance(x, v.Generator) for x in part.items):
+        return part
+    items = tuple(object_of(s, x) if isinstance(x, v.Generator) else x for x in part.items)
+    return replace(part, items=items)
 
 
 def _record(kind: Any, items: list[v.Abstract]) -> v.Record:
@@ -273,7 +280,6 @@ def _call(s: LoweringState, node: ast.Call) -> v.Abstract:
         return columns
     if (held := set_default(s, node, function)) is not None:
         return held
-    refuse_second_reads(s, function, node.args)
     refuse_moving_views(s, function, node.args)
     given = invalidation.ended(s, node, lambda: _arguments(s, function, node.args))
     if not isinstance(given, list):
@@ -314,8 +320,7 @@ def _arguments(s: LoweringState, function: v.Abstract, nodes: list[ast.expr]) ->
 
 
 def _walrus(s: LoweringState, node: ast.NamedExpr) -> v.Abstract:
-    value = s.evaluate(node.value)
-    refuse_kept(s, node, value)
+    value = kept(s, node, s.evaluate(node.value))
     assign(s, node.target, value)
     return value
 
@@ -379,6 +384,7 @@ RULES = Rules(
     string_of,
     tell_apart,
     brought_in,
+    object_of,
 )
 ROUNDS = 24
 ALL_ROUNDS = 500

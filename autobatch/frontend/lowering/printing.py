@@ -24,7 +24,7 @@ from autobatch.frontend.lowering.state import LoweringMemory, LoweringState, Mem
 from autobatch.frontend.memory import list_changes, list_heap
 from autobatch.frontend.memory.heap import Heap, add_heap
 from autobatch.frontend.syntax.flattening import placed
-from autobatch.frontend.syntax.invalidation import is_iterator, is_view
+from autobatch.frontend.syntax.invalidation import is_view, makes_iterator
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.statics import inputs
 from autobatch.ir.core import BOOL, INT, Array, Literal, Tag
@@ -171,7 +171,7 @@ def _argument(s: LoweringState, node: ast.expr) -> Noting:
             sides = [_argument(s, left), _argument(s, right)]
             return lambda: PrintedPieces(tuple(Spec(note()) for note in sides))
         case _:
-            if is_view(node) or is_iterator(s, node):
+            if is_view(node) or makes_iterator(s, node):
                 s.refuse(*AS_A_LIST)
             return partial(_part, s, s.evaluate(node))
 

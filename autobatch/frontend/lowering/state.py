@@ -168,6 +168,7 @@ class Rules:
     string_of: Callable[[LoweringState, v.MemoryRow], v.Leaf]
     tell_apart: Callable[[LoweringState, Heap], None]
     brought_in: Callable[[LoweringState, v.Abstract], v.Abstract]
+    iterator: Callable[[LoweringState, v.Generator], v.Abstract]
 
 
 @dataclass

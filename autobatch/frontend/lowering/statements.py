@@ -40,6 +40,7 @@ from autobatch.frontend.lowering.exceptions import (
     try_statement,
 )
 from autobatch.frontend.lowering.functions import define, define_class
+from autobatch.frontend.lowering.iterators import kept, stepped
 from autobatch.frontend.lowering.joins import arms, captured, conditional, join, stored
 from autobatch.frontend.lowering.loops import for_statement, while_statement
 from autobatch.frontend.lowering.numbers import combine, operand_of, present
@@ -51,7 +52,6 @@ from autobatch.frontend.lowering.state import BROKE, CONTINUED, FLAGS, RESULT, R
 from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.syntax.flattening import placed, with_test_apart
 from autobatch.frontend.syntax.generators import begun, continues, leaves, run_inside
-from autobatch.frontend.syntax.invalidation import refuse_kept, refuse_late_reads
 from autobatch.frontend.syntax.scopes import is_cell
 from autobatch.frontend.syntax.sources import is_user_function
 from autobatch.frontend.types import values as v
@@ -762,17 +762,14 @@ def _only_none_left(s: LoweringState) -> bool:
 
 
 def _assign(s: LoweringState, node: ast.Assign) -> None:
-    refuse_late_reads(s, node)
-    value = s.evaluate(node.value)
-    refuse_kept(s, node, value)
+    value = kept(s, node, s.evaluate(stepped(s, node)))
     for target in node.targets:
         assign(s, target, value)
 
 
 def _annotated(s: LoweringState, node: ast.AnnAssign) -> None:
     if node.value is not None:
-        value = s.evaluate(node.value)
-        refuse_kept(s, node, value)
+        value = kept(s, node, s.evaluate(node.value))
         assign(s, node.target, value)
 
 

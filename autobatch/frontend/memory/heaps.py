@@ -541,7 +541,9 @@ def grow(s: LoweringState, heap: Heap, keys: tuple[Any, ...], items: list[Layout
             _columns(s, heap)
         except UnsupportedError as error:  # lists and dicts that fields hold may have memory of their own
             heap.layout = before
-            raise s.context.sites.refused(s.context.memory.sites, error, dicts=True) from None
+            classes = [cls for cls in s.context.built if any(holds_any(x, [cls]) for x in wanted.values())]
+            sites = s.context.sites.needed(s.context.memory.sites, dicts=True)
+            raise (NeedsMemory(classes, error, sites) if classes or sites else error) from None
         s.context.again = True
         _blank(s, heap)
 
@@ -748,7 +750,7 @@ def _one_object(a: Any, b: Any, first: Any, second: Any) -> Any:
 def field(s: LoweringState, row: v.MemoryRow, name: str) -> v.Abstract | None:
     """A field of an object that is not None; None where there is no such field."""
     if row.heap.layout is None:
-        _wait(s, row.heap)
+        wait(s, row.heap)
     (column, classes), *others = _by_column(s, row, name)
     if others:
         this, rest = replace(row, classes=classes), replace(row, classes=frozenset().union(*(k for _, k in others)))
@@ -776,7 +778,7 @@ def field(s: LoweringState, row: v.MemoryRow, name: str) -> v.Abstract | None:
     return None
 
 
-def _wait(s: LoweringState, heap: Heap) -> NoReturn:
+def wait(s: LoweringState, heap: Heap) -> NoReturn:
     """What a memory holds is found anew, and was not yet in this round: this path ends here."""
     s.context.memory.unread[heap] += 1
     if s.context.memory.unread[heap] > MOST_WAITS:

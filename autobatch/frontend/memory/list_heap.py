@@ -198,8 +198,10 @@ def _by_class(
 
 def _refuse_unknown(s: LoweringState, row: v.MemoryRow, name: str) -> NoReturn:
     names = " or ".join(c.__name__ for c in classes_of(s, row)) or row.heap.name
-    if row.heap.whole.given and s.context.memory.sets_attribute(name):
-        s.guess()
+    if s.context.memory.sets_attribute(name):
+        if row.heap.whole.given:
+            s.guess()
+        heaps.wait(s, row.heap)  # the text that sets it stands further on
     s.refuse(f"{names} has no attribute {name!r}", "check the spelling")
 
 

@@ -45,6 +45,7 @@ from autobatch.frontend.syntax.sources import (
     is_user_function,
     source_of,
 )
+from autobatch.frontend.syntax.state_machines import continues, leaves, yields
 from autobatch.frontend.types import values as v
 from autobatch.source import Span
 
@@ -213,7 +214,7 @@ def begun(
 ) -> v.Generator | None:
     """What a call of a generator function gives; None for other functions."""
     match function:
-        case v.LocalFunction(source=source, captured=captured) if _yields(source.node):
+        case v.LocalFunction(source=source, captured=captured) if yields(source.node):
             defaults = dict(function.defaults)
         case v.Static(value=held) if is_user_function(held) and held.__code__.co_flags & inspect.CO_GENERATOR:
             source, captured, defaults = lookup(s, held), None, defaults_of(s, held)
@@ -234,17 +235,6 @@ def lent(
         source = source_of(function)
         cache[key] = Lent(**{f.name: getattr(source, f.name) for f in fields(source)}, place=s.span, copied=copied)
     return v.Generator(cache[key], tuple(arguments.items()))
-
-
-@lru_cache(maxsize=4096)
-def _yields(node: ast.AST) -> bool:
-    """Is there a `yield` that is not one of a function inside?"""
-    for part in ast.iter_child_nodes(node):
-        if isinstance(part, ast.Yield | ast.YieldFrom):
-            return True
-        if not isinstance(part, ast.FunctionDef | ast.Lambda | ast.GeneratorExp) and _yields(part):
-            return True
-    return False
 
 
 def run_over(s: LoweringState, node: ast.For, generator: v.Generator) -> None:
@@ -403,7 +393,7 @@ class _GeneratorWriter:
                 node.body, node.orelse = self.statements(node.body, in_loop), self.statements(node.orelse, in_loop)
                 return [node]
             case ast.For() | ast.While():
-                ends = _yields(node) or any(isinstance(n, ast.Return) for n in ast.walk(node))
+                ends = yields(node) or any(isinstance(n, ast.Return) for n in ast.walk(node))
                 node.body, node.orelse = self.statements(node.body, True), self.statements(node.orelse, in_loop)
                 return [node, self.left(node)] if ends and self.may_leave() else [node]
             case ast.Match():
@@ -411,7 +401,7 @@ class _GeneratorWriter:
                     case.body = self.statements(case.body, in_loop)
                 return [node]
             case _:
-                if _yields(node):
+                if yields(node):
                     self.s.refuse(
                         "a `yield` gives a value here, which `send` decides",
                         "write `yield` as a statement",
@@ -478,26 +468,6 @@ def _broken(body: list[ast.stmt], writer: _GeneratorWriter) -> list[ast.stmt]:
     return each(body)
 
 
-def _finds(kind: type[ast.stmt]) -> Callable[[ast.AST], bool]:
-    def found(node: ast.AST) -> bool:
-        if isinstance(node, kind):
-            return True
-        if isinstance(node, ast.FunctionDef | ast.Lambda):
-            return False
-        if isinstance(node, ast.For | ast.While):
-            return any(map(found, node.orelse))
-        return any(map(found, ast.iter_child_nodes(node)))
-
-    return found
-
-
-leaves = _finds(ast.Break)
-"""Does a statement leave the loop that it is in?"""
-
-continues = _finds(ast.Continue)
-"""Does a statement end the turn of the loop that it is in?"""
-
-
 # ---- generators in expressions
 
 
@@ -537,19 +507,19 @@ def expression(s: LoweringState, node: ast.GeneratorExp | ast.ListComp, items: v
     cache, outer = s.context.memory.sources, s.frame.source
     if (outer, node) not in cache:
         first, *rest = copy.deepcopy(node.generators)
-        first.iter = ast.Name("<items>", ast.Load())
+        first.iter = ast.Name("gi_source", ast.Load())
         block: ast.stmt = ast.Expr(ast.Yield(copy.deepcopy(node.elt)))
         for part in reversed((first, *rest)):
             for test in reversed(part.ifs):
                 block = ast.If(test, [block], [])
             block = ast.For(part.target, part.iter, [block], [])
-        given = ast.arguments([], [ast.arg("<items>")], None, [], [], None, [])
+        given = ast.arguments([], [ast.arg("gi_source")], None, [], [], None, [])
         made = ast.FunctionDef("generator", given, [block], [])
         for x in ast.walk(made):
             if isinstance(x, ast.stmt | ast.expr | ast.arg) and not hasattr(x, "lineno"):
                 ast.copy_location(x, node)
         cache[outer, node] = describe(made, outer.file, f"{outer.name}.generator", outer.globals, outer.function)
-    return v.Generator(cache[outer, node], (("<items>", items),))
+    return v.Generator(cache[outer, node], (("gi_source", items),))
 
 
 # ---- stepping

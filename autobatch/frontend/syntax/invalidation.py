@@ -54,36 +54,7 @@ Loop = ast.For | ast.While
 Function = ast.FunctionDef | ast.Lambda
 
 
-def refuse_late_reads(s: LoweringState, node: ast.Assign) -> None:
-    """Refuse `g = (x for x in xs)` where what is read of g later is not the whole sequence as it is now."""
-    match node:
-        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Attribute() as value) if _is_reader(s, value):
-            why = _misread(s, node, name, False)
-            if why is not None:
-                s.refuse(f"{name} is a method of a list or dict, {why}", f"call it as a method: {ast.unparse(value)}()")
-        case ast.Assign(targets=[ast.Name(id=name)], value=value) if (steps := is_iterator(s, value)) or is_view(value):
-            why = _misread(s, node, name, steps)
-            if why is not None:
-                s.refuse(f"{name} is an iterator, or a view of a dict, {why}", f"make a list of it: {name} = list(...)")
-
-
-def refuse_kept(s: LoweringState, node: ast.Assign | ast.AnnAssign | ast.NamedExpr, value: v.Abstract) -> None:
-    """Refuse `g = generator(xs)` where g is not read once, and as what it would be now."""
-    if not isinstance(value, v.Generator):
-        return
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    if not isinstance(targets[0], ast.Name) or len(targets) > 1 or isinstance(node, ast.NamedExpr):
-        s.refuse("a generator is kept here", "give it a name of its own, or make a list of it: list(...)")
-    name = targets[0].id
-    function = s.frame.source.node
-    why = _misread(s, node, name, True, value.source.free)
-    if why is None and _is_changed_behind(function, node, {*given_names(node.value), *value.source.free}):
-        why = "that runs while what it was given is changed"
-    if why is not None:
-        s.refuse(f"{name} is a generator {why}", f"make a list of it: {name} = list(...)")
-
-
-def _is_changed_behind(function: Function, node: ast.stmt | ast.expr, names: set[str]) -> bool:
+def changed_behind(function: Function, node: ast.stmt | ast.expr, names: Sequence[str]) -> bool:
     """Is a list changed behind a statement that some variable holds?"""
     return any(changed_list(x, None) in names and place_of(x) > place_of(node) for x in ast.walk(function))
 
@@ -99,17 +70,6 @@ def given_names(node: ast.AST | None) -> list[str]:
             return given_names(value)
         case _:
             return []
-
-
-def refuse_second_reads(s: LoweringState, function: v.Abstract, args: Sequence[ast.expr]) -> None:
-    """Refuse an iterator that a function of the user is called with, and reads more than once."""
-    if not isinstance(function, v.LocalFunction) or any(isinstance(a, ast.Starred) for a in args):
-        return
-    node = function.source.node
-    parameters = [p.arg for p in (*node.args.posonlyargs, *node.args.args)]
-    for name, arg in zip(parameters, args, strict=False):
-        if is_iterator(s, arg) and (why := _read_again(node, node, name)) is not None:
-            s.refuse(f"{name} of {function.source.name} is an iterator {why}", "pass a list: list(...)")
 
 
 def refuse_moving_views(s: LoweringState, function: v.Abstract, args: Sequence[ast.expr]) -> None:
@@ -155,7 +115,7 @@ def _names(node: ast.expr) -> set[str]:
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
-def is_iterator(s: LoweringState, node: ast.expr) -> bool:
+def makes_iterator(s: LoweringState, node: ast.expr) -> bool:
     """Does an expression make an iterator?"""
     match node:
         case ast.GeneratorExp():
@@ -168,7 +128,7 @@ def is_iterator(s: LoweringState, node: ast.expr) -> bool:
             return False
 
 
-def _is_reader(s: LoweringState, node: ast.Attribute) -> bool:
+def is_reader(s: LoweringState, node: ast.Attribute) -> bool:
     """Is it a method that reads a list or dict, a value, as it is now? In memory it reads what is there."""
     held = s.env.get(node.value.id) if isinstance(node.value, ast.Name) else None
     return held is not None and node.attr in READERS and (is_list(held.value) or is_dict_value(held.value))
@@ -184,7 +144,7 @@ def _parents(function: Function) -> dict[ast.AST, ast.AST]:
     return {child: node for node in ast.walk(function) for child in ast.iter_child_nodes(node)}
 
 
-def _misread(
+def misread(
     s: LoweringState, node: ast.stmt | ast.expr, name: str, steps: bool, also: Sequence[str] = ()
 ) -> str | None:
     """Why the reads of a variable are not those of a sequence. `steps`: it is an iterator. `also`: what it depends on
@@ -434,7 +394,7 @@ def _read(s: LoweringState, node: ast.expr) -> Read:
             return Read()  # dicts fail as Python's do, or `refuse_other_items`
         case ast.Call(func=function) if _name_of(function) in AT_ONCE:
             return Read()
-        case ast.Call(args=args, keywords=keywords) if is_iterator(s, node):
+        case ast.Call(args=args, keywords=keywords) if makes_iterator(s, node):
             found = Read()
             for x in (*args, *(k.value for k in keywords)):
                 found |= _read_of_argument(s, x)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeVar
@@ -296,7 +296,8 @@ def _inside(node: FunctionNode) -> Iterator[ast.AST]:
 # bound otherwise than by an assignment stay cells (`scopes.py`).
 
 
-_MARK = "\0"
+MARK = "\0"
+"""Stands before and behind the number of a function, before the name of a variable that becomes a field."""
 
 
 def with_outliving_variables(node: FunctionNode, known: frozenset[tuple[int, str]]) -> FunctionNode:
@@ -320,7 +321,7 @@ def _rewritten(node: ast.FunctionDef, known: frozenset[tuple[int, str]]) -> ast.
             changed = inner.changed if leaves else {name for line, name in known if line == inner.node.lineno}
             for name in changed:
                 if inner is not owner and inner.owner(name) is owner:
-                    names[owner, name] = f"{_MARK}{scopes.index(owner)}{_MARK}{name}"
+                    names[owner, name] = f"{MARK}{scopes.index(owner)}{MARK}{name}"
     if not names:
         return node
     made = copy.deepcopy(node)
@@ -335,7 +336,7 @@ def _rewritten(node: ast.FunctionDef, known: frozenset[tuple[int, str]]) -> ast.
         function.body.insert(0, _placed(first, function))
     if any(map(_is_bound_otherwise, ast.walk(made))):
         return node
-    written = _AsFields().visit(made)
+    written = AsFields(_object).visit(made)
     assert isinstance(written, ast.FunctionDef)
     return written
 
@@ -385,32 +386,37 @@ def _is_bound_otherwise(node: ast.AST) -> bool:
     """Does a part of the function bind such a variable, but by an assignment?"""
     match node:
         case ast.comprehension(target=target) | ast.NamedExpr(target=target):
-            return any(isinstance(n, ast.Name) and n.id.startswith(_MARK) for n in ast.walk(target))
+            return any(isinstance(n, ast.Name) and n.id.startswith(MARK) for n in ast.walk(target))
         case ast.withitem(optional_vars=ast.expr() as target):
-            return any(isinstance(n, ast.Name) and n.id.startswith(_MARK) for n in ast.walk(target))
+            return any(isinstance(n, ast.Name) and n.id.startswith(MARK) for n in ast.walk(target))
         case ast.Name(id=name, ctx=ast.Del()):
-            return name.startswith(_MARK)
+            return name.startswith(MARK)
         case ast.AnnAssign(target=ast.Name(id=name), value=None):
-            return name.startswith(_MARK)
+            return name.startswith(MARK)
         case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
-            return name.startswith(_MARK)
+            return name.startswith(MARK)
         case ast.ExceptHandler(name=str(name)) | ast.FunctionDef(name=name) | ast.alias(asname=str(name)):
-            return name.startswith(_MARK)
+            return name.startswith(MARK)
         case _:
             return False
 
 
-class _AsFields(ast.NodeTransformer):
+class AsFields(ast.NodeTransformer):
+    """Writes marked names as fields. `holder`: the variable of the object, by what stands between the marks."""
+
+    def __init__(self, holder: Callable[[str], str]) -> None:
+        self.holder = holder
+
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        if not node.id.startswith(_MARK):
+        if not node.id.startswith(MARK):
             return node
-        _, number, name = node.id.split(_MARK)
-        holder = ast.copy_location(ast.Name(_object(number), ast.Load()), node)
+        _, number, name = node.id.split(MARK)
+        holder = ast.copy_location(ast.Name(self.holder(number), ast.Load()), node)
         return ast.copy_location(ast.Attribute(holder, name, node.ctx), node)
 
     def visit_For(self, node: ast.For) -> ast.AST:
         target = node.target
-        if any(isinstance(n, ast.Name) and n.id.startswith(_MARK) for n in ast.walk(target)):
+        if any(isinstance(n, ast.Name) and n.id.startswith(MARK) for n in ast.walk(target)):
             turn = f"<turn {node.lineno}>"
             node.target = _placed(ast.Name(turn, ast.Store()), target)
             node.body.insert(0, _placed(ast.Assign([target], ast.Name(turn, ast.Load())), target))
@@ -424,7 +430,7 @@ class _AsFields(ast.NodeTransformer):
         return made
 
     def visit_Nonlocal(self, node: ast.Nonlocal) -> ast.stmt:
-        left = [n for n in node.names if not n.startswith(_MARK)]
+        left = [n for n in node.names if not n.startswith(MARK)]
         return ast.copy_location(ast.Nonlocal(left) if left else ast.Pass(), node)
 
 

@@ -314,6 +314,8 @@ def source_of(
     and line of a function that names it."""
     code = function.__code__
     file = code.co_filename
+    if (written := getattr(function, WRITTEN, None)) is not None:
+        return describe(with_names_of_their_own(written), file, function.__qualname__, function.__globals__, function)
     text = "".join(linecache.getlines(file, function.__globals__))
     if not text:
         raise UnsupportedError(
@@ -342,6 +344,10 @@ def source_of(
     node = with_names_of_their_own(with_outliving_variables(node, known))
     without_parameters(node, function)
     return describe(node, file, function.__qualname__, function.__globals__, function)
+
+
+WRITTEN = "__syntax_tree__"
+"""The attribute of a function that has its syntax tree, where this package has written that."""
 
 
 def _changed(function: types.FunctionType, file: str) -> UnsupportedError:

@@ -1,0 +1,164 @@
+"""Iterators that are kept, handed on or read in several places: objects, whose `__next__` gives the next item.
+
+What `iter` makes of a list, and what `zip` makes of iterators, are written here as generators and classes, in Python,
+and lowered as those of the user are. Where nothing else holds such an object, its fields are variables, as of any other
+object; else it has memory.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from typing import Any
+
+from autobatch.frontend.lowering.attributes import written
+from autobatch.frontend.lowering.joins import captured
+from autobatch.frontend.lowering.sequences import begin
+from autobatch.frontend.lowering.state import LoweringState, wrap
+from autobatch.frontend.syntax import cells
+from autobatch.frontend.syntax.generators import lent
+from autobatch.frontend.syntax.invalidation import (
+    changed_behind,
+    given_names,
+    is_reader,
+    is_view,
+    makes_iterator,
+    misread,
+)
+from autobatch.frontend.syntax.scopes import shown
+from autobatch.frontend.syntax.state_machines import NotAMachine, class_of
+from autobatch.frontend.types import values as v
+
+
+def object_of(s: LoweringState, generator: v.Generator) -> v.Abstract:
+    """The object that a generator is."""
+    source, held = generator.source, generator.captured
+    if generator.local:
+        function = v.LocalFunction(source, (), held)
+        if source.cells_read:
+            cells.outlive(s, source, *sorted(source.cells_read))
+        made = captured(s, function)
+        assert isinstance(made, v.LocalFunction)
+        cells.check_kept(s, made)
+        held = made.captured
+    known, key = s.context.memory.rewritten, ("class", source)
+    if key not in known:
+        assert isinstance(source.node, ast.FunctionDef)
+        try:
+            known[key] = class_of(source.node, source.file, source.globals, [name for name, _ in held or ()])
+        except NotAMachine as found:
+            what = f"{source.name} is a generator that is kept, handed on or read in several places, and {found.what}"
+            s.refuse(what, found.cure, source.at(found.node))
+    return s.call(v.Static(known[key]), [], dict([*generator.arguments, *(held or ())]))
+
+
+def iterator_of(s: LoweringState, value: v.Abstract) -> v.Abstract:
+    """`iter(value)`"""
+    if is_iterator(s, value):
+        return value
+    begun = begin(s, value)
+    if isinstance(begun, v.Generator):
+        return object_of(s, begun)
+    if is_iterator(s, begun):
+        return begun
+    return object_of(s, lent(s, _items, items=begun))
+
+
+def generator_of(s: LoweringState, value: v.Abstract) -> v.Generator:
+    """What steps through a value, as a generator, whose text may become a part of a loop."""
+    if isinstance(value, v.Generator):
+        return value
+    if is_iterator(s, value):
+        return lent(s, _through, iterator=value)
+    return lent(s, _items, items=begin(s, value))
+
+
+def kept(s: LoweringState, node: ast.Assign | ast.AnnAssign | ast.NamedExpr, value: v.Abstract) -> v.Abstract:
+    """The value of an assignment: a generator is an object, unless one loop runs over it, and over what it is now."""
+    if not isinstance(value, v.Generator):
+        return value
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    match targets:
+        case [ast.Name(id=name)] if not isinstance(node, ast.NamedExpr):
+            also = [*given_names(node.value), *value.source.free]
+            once = misread(s, node, name, True, value.source.free) is None
+            return value if once and not changed_behind(s.frame.source.node, node, also) else object_of(s, value)
+        case _:
+            return object_of(s, value)
+
+
+def stepped(s: LoweringState, node: ast.Assign) -> ast.expr:
+    """What an assignment assigns: where that is an iterator, and not one loop runs over it, one that is stepped."""
+    value = node.value
+    match node.targets:
+        case [ast.Name(id=name)] if isinstance(value, ast.Attribute) and is_reader(s, value):
+            if (why := misread(s, node, name, False)) is not None:
+                cure = f"call it as a method: {ast.unparse(value)}()"
+                s.refuse(f"{shown(name)} is a method of a list or dict, {why}", cure)
+            return value
+        case [ast.Name(id=name)]:
+            if not (steps := makes_iterator(s, value)) and not is_view(value):
+                return value
+            why = misread(s, node, name, steps)
+            if why is None:
+                return value
+            if not steps:
+                s.refuse(f"{shown(name)} is a view of a dict, {why}", f"make a list of it: {shown(name)} = list(...)")
+        case _:
+            if not makes_iterator(s, value):
+                return value
+    known = s.context.memory.rewritten
+    if (value, "stepped") not in known:
+        known[value, "stepped"] = _in_steps(value)
+    found: ast.expr = known[value, "stepped"]
+    return found
+
+
+_OVER_ONE = {"chain": 0, "dropwhile": 1, "enumerate": 0, "filter": 1, "islice": 0, "map": 1, "takewhile": 1, "zip": 0}
+"""Which argument these functions take step by step."""
+
+
+def _in_steps(value: ast.expr) -> ast.expr:
+    """An iterator whose items are computed when they are asked for."""
+    made = copy.copy(value)
+    match made:
+        case ast.GeneratorExp(generators=[first, *rest]):
+            first = copy.copy(first)
+            first.iter = _step_by_step(first.iter)
+            made.generators = [first, *rest]
+            return made
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=args) if name in _OVER_ONE:
+            at = _OVER_ONE[name]
+            if len(args) > at and not any(isinstance(x, ast.Starred) for x in args):
+                made.args = [_step_by_step(x) if k == at else x for k, x in enumerate(args)]
+                return made
+        case _:
+            pass
+    return _step_by_step(value)
+
+
+def _step_by_step(value: ast.expr) -> ast.expr:
+    return ast.copy_location(ast.Call(ast.copy_location(ast.Constant(in_steps), value), [value], []), value)  # type: ignore[arg-type]
+
+
+def in_steps(items: Any) -> Any:
+    """Known to the front end (`prelude.py`): `generator_of`."""
+    return iter(items)
+
+
+def is_iterator(s: LoweringState, value: v.Abstract) -> bool:
+    """Is it an object that steps itself?"""
+    return not isinstance(value, v.Generator) and written(s, value, "__next__")
+
+
+def _through(iterator: Any) -> Any:
+    for item in iterator:
+        yield item
+
+
+def _items(items: Any) -> Any:
+    """Lowered like a generator of the user, as those below."""
+    place = 0
+    while place < len(items):
+        yield items[place]
+        place += 1
