@@ -31,7 +31,7 @@ def groups(items: Any, key: Any) -> Any:
         yield keys[start], found[start:k]
 
 
-_GROUPS = "run over it with `for key, group in ...`, and read each group once: list(group)"
+GROUPS = "run over it with `for key, group in ...`, and read each group once: list(group)"
 
 
 def is_groups(value: v.Abstract) -> bool:
@@ -42,7 +42,7 @@ def is_groups(value: v.Abstract) -> bool:
 def refuse_whole(s: LoweringState, value: v.Generator) -> None:
     """Refuse to read all groups before what is done with each."""
     if is_groups(value):
-        s.refuse("what itertools.groupby() gives is read to its end before any group is", _GROUPS)
+        s.refuse("what itertools.groupby() gives is read to its end before any group is", GROUPS)
 
 
 def refuse_second_reads(s: LoweringState, node: ast.For, generator: v.Generator) -> None:
@@ -53,9 +53,9 @@ def refuse_second_reads(s: LoweringState, node: ast.For, generator: v.Generator)
         case ast.Tuple(elts=[_, ast.Name(id=name)]):
             reads = [n for b in node.body for n in ast.walk(b) if isinstance(n, ast.Name) and n.id == name]
         case _:
-            s.refuse("a group of itertools.groupby() has no name of its own here", _GROUPS)
+            s.refuse("a group of itertools.groupby() has no name of its own here", GROUPS)
     if len(reads) > 1 or not all(_is_read_once(b, name) for b in node.body):
-        s.refuse(f"{name}, a group of itertools.groupby(), may be read more than once, or kept", _GROUPS)
+        s.refuse(f"{name}, a group of itertools.groupby(), may be read more than once, or kept", GROUPS)
 
 
 _READERS = frozenset({"dict", "list", "max", "min", "set", "sorted", "sum", "tuple"})

@@ -11,12 +11,16 @@ import ast
 import copy
 from typing import Any
 
+import jax
+import numpy as np
+
+from autobatch.frontend.library.groups import GROUPS, is_groups
 from autobatch.frontend.lowering.attributes import written
 from autobatch.frontend.lowering.joins import captured
-from autobatch.frontend.lowering.sequences import begin
-from autobatch.frontend.lowering.state import LoweringState, wrap
+from autobatch.frontend.lowering.sequences import begin, sequence
+from autobatch.frontend.lowering.state import Ended, LoweringState
 from autobatch.frontend.syntax import cells
-from autobatch.frontend.syntax.generators import lent
+from autobatch.frontend.syntax.generators import lent, through
 from autobatch.frontend.syntax.invalidation import (
     changed_behind,
     given_names,
@@ -33,6 +37,8 @@ from autobatch.frontend.types import values as v
 def object_of(s: LoweringState, generator: v.Generator) -> v.Abstract:
     """The object that a generator is."""
     source, held = generator.source, generator.captured
+    if is_groups(generator):
+        s.refuse("what itertools.groupby() gives is kept or handed on", GROUPS)
     if generator.local:
         function = v.LocalFunction(source, (), held)
         if source.cells_read:
@@ -61,7 +67,21 @@ def iterator_of(s: LoweringState, value: v.Abstract) -> v.Abstract:
         return object_of(s, begun)
     if is_iterator(s, begun):
         return begun
-    return object_of(s, lent(s, _items, items=begun))
+    return object_of(s, _stepping(s, begun))
+
+
+def _stepping(s: LoweringState, value: v.Abstract) -> v.Generator:
+    """What steps through a value that is no iterator itself: lists, and what is read by index, as they are when an item
+    is asked for; others as they are now."""
+    if value == v.Static(None):
+        s.check(s.scalar(False), "TypeError", "'NoneType' object is not iterable")
+        raise Ended
+    if isinstance(value, v.Lazy) and value.range is not None:
+        return lent(s, _range, **dict(zip(("start", "stop", "step"), value.range, strict=True)))
+    if s.call(v.Static(isinstance), [value, v.Static(_BY_INDEX)]) != v.Static(True):
+        found = s.context.rules.materialise(s, sequence(s, value))
+        value = s.context.rules.made_by(s, found, ("items", s.frame.source, s.span))
+    return lent(s, _items, items=value)
 
 
 def generator_of(s: LoweringState, value: v.Abstract) -> v.Generator:
@@ -69,8 +89,8 @@ def generator_of(s: LoweringState, value: v.Abstract) -> v.Generator:
     if isinstance(value, v.Generator):
         return value
     if is_iterator(s, value):
-        return lent(s, _through, iterator=value)
-    return lent(s, _items, items=begin(s, value))
+        return lent(s, through, iterator=value)
+    return _stepping(s, begin(s, value))
 
 
 def kept(s: LoweringState, node: ast.Assign | ast.AnnAssign | ast.NamedExpr, value: v.Abstract) -> v.Abstract:
@@ -151,9 +171,7 @@ def is_iterator(s: LoweringState, value: v.Abstract) -> bool:
     return not isinstance(value, v.Generator) and written(s, value, "__next__")
 
 
-def _through(iterator: Any) -> Any:
-    for item in iterator:
-        yield item
+_BY_INDEX = (list, tuple, str, np.ndarray, jax.Array)
 
 
 def _items(items: Any) -> Any:
@@ -162,3 +180,9 @@ def _items(items: Any) -> Any:
     while place < len(items):
         yield items[place]
         place += 1
+
+
+def _range(start: Any, stop: Any, step: Any) -> Any:
+    while start < stop if step > 0 else start > stop:
+        yield start
+        start += step

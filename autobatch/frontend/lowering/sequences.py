@@ -362,7 +362,7 @@ def make_range(s: LoweringState, start: v.Abstract, stop: v.Abstract, step: v.Ab
         _check_whole(s, given, "an argument of range()", "use an int, or int(...) of it")
     if isinstance(start, v.Static) and isinstance(stop, v.Static) and isinstance(step, v.Static):
         held = range(start.value, stop.value, step.value)
-        return v.Lazy(v.Static(len(held)), lambda t, i: _affine(t, start, step, i))
+        return v.Lazy(v.Static(len(held)), lambda t, i: _affine(t, start, step, i), range=(start, stop, step))
     if not isinstance(step, v.Static):
         return _stepped(s, start, stop, step)
     if step.value == 0:
@@ -372,7 +372,8 @@ def make_range(s: LoweringState, start: v.Abstract, stop: v.Abstract, step: v.Ab
     if size != 1:
         padded = arithmetic(s, operator.add, span, v.Static(size - 1))
         span = arithmetic(s, operator.floordiv, padded, v.Static(size))
-    return v.Lazy(maximum(s, span, v.Static(0)), lambda t, i: _affine(t, start, step, i))
+    count = maximum(s, span, v.Static(0))
+    return v.Lazy(count, lambda t, i: _affine(t, start, step, i), range=(start, stop, step))
 
 
 def _stepped(s: LoweringState, start: v.Abstract, stop: v.Abstract, step: v.Abstract) -> v.Lazy:
@@ -381,7 +382,7 @@ def _stepped(s: LoweringState, start: v.Abstract, stop: v.Abstract, step: v.Abst
     span = arithmetic(s, operator.sub, stop, start)
     padded = arithmetic(s, operator.sub, arithmetic(s, operator.add, span, step), traced(s, jnp.sign, step))
     count = maximum(s, arithmetic(s, operator.floordiv, padded, step), v.Static(0))
-    return v.Lazy(count, lambda t, i: _affine(t, start, step, i))
+    return v.Lazy(count, lambda t, i: _affine(t, start, step, i), range=(start, stop, step))
 
 
 def _affine(s: LoweringState, start: v.Abstract, step: v.Abstract, index: v.Abstract) -> v.Abstract:

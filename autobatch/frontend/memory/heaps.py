@@ -767,7 +767,7 @@ def field(s: LoweringState, row: v.MemoryRow, name: str) -> v.Abstract | None:
     for key, layout in zip(row.heap.layout.keys, row.heap.layout.items, strict=True):
         types = leaf_types(layout)
         if key == column:
-            if layout == _NONE and row.heap.whole.given and s.context.memory.sets_attribute(name):
+            if layout == _NONE and s.context.memory.sets_attribute(name):
                 s.guess()
             read = columns[at - 1 : at - 1 + len(types)]
             found = rebuild(layout, iter([_read(s, c, row, t) for c, t in zip(read, types, strict=True)]))

@@ -28,6 +28,7 @@ from functools import lru_cache
 from typing import Any
 
 from autobatch.frontend.library.groups import groups, refuse_whole
+from autobatch.frontend.lowering.attributes import written
 from autobatch.frontend.lowering.calls import activate, bind_arguments, defaults_of, lookup
 from autobatch.frontend.lowering.carrying import leaves_early
 from autobatch.frontend.lowering.joins import captured
@@ -280,7 +281,7 @@ def _bind(s: LoweringState, generator: v.Generator, own: dict[str, str]) -> None
         if name in own:
             s.bind(own[name], held[name] if name in held else variable(elsewhere, name))
     for name in sorted(source.cells_read):
-        cells.pass_through(s, source, name, name in source.cells_changed)
+        cells.passthrough(s, source, name, name in source.cells_changed)
 
 
 def _inlined(s: LoweringState, node: ast.For, source: FunctionSource, inside: bool) -> Inlined:
@@ -519,7 +520,7 @@ def expression(s: LoweringState, node: ast.GeneratorExp | ast.ListComp, items: v
             if isinstance(x, ast.stmt | ast.expr | ast.arg) and not hasattr(x, "lineno"):
                 ast.copy_location(x, node)
         cache[outer, node] = describe(made, outer.file, f"{outer.name}.generator", outer.globals, outer.function)
-    return v.Generator(cache[outer, node], (("gi_source", items),))
+    return v.Generator(cache[outer, node], (("gi_source", items),), local=True)
 
 
 # ---- stepping
@@ -674,7 +675,13 @@ def _numbered(start: Any, step: Any, items: Any) -> Any:
 def called(s: LoweringState, held: object, args: Arguments, kwargs: Named) -> v.Abstract | None:
     """What a function gives that takes its argument step by step; None for other functions, and for other arguments."""
     always = any(held is x for x in (itertools.takewhile, itertools.dropwhile, itertools.count, itertools.groupby))
-    always = always or (held is itertools.repeat and len(args) == 1 and not kwargs)
+    always = (
+        always
+        or held in (itertools.cycle, itertools.tee)
+        or (held is itertools.repeat and len(args) == 1 and not kwargs)
+    )
+    if any(held is x for x in _STEPPING):
+        args = [lent(s, through, iterator=x) if written(s, x, "__next__") else x for x in args]
     if not always and not any(isinstance(x, v.Generator) for x in args):
         return None
     if any(held is x for x in _WHOLE):
@@ -760,7 +767,9 @@ def _zips(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
         case [v.Generator() as other, items] if len(given) == 2 and other.source.function is _count:
             return lent(s, _numbered, **dict(other.arguments), items=items)
     if len(given) > 1:
-        s.refuse("zip() of several generators cannot be compiled", "make lists of all but one: zip(g(...), list(...))")
+        iterators = tuple(s.call(v.Static(iter), [x]) for x in args)
+        several = v.Record("tuple", tuple(range(len(iterators))), iterators)
+        return s.context.rules.iterator(s, lent(s, _zip_several, iterators=several))
     at = given[0]
     items, before, behind = args[at], args[:at], args[at + 1 :]
     if not before and not behind:
@@ -789,6 +798,68 @@ def _next(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
 def _generator(value: v.Abstract) -> v.Generator:
     assert isinstance(value, v.Generator)
     return value
+
+
+def _cycles(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
+    return lent(s, _cycle, items=args[0])
+
+
+def _tees(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
+    count = args[1] if len(args) > 1 else kwargs.get("n", v.Static(2))
+    if not isinstance(count, v.Static):
+        s.refuse("itertools.tee() of a computed number of iterators", "make a list of the items: list(...)")
+    shared = s.call(wrap(s.context, _Shared), [s.call(v.Static(iter), [args[0]])])
+    made = tuple(s.context.rules.iterator(s, lent(s, _tee, shared=shared)) for _ in range(count.value))
+    return v.Record("tuple", tuple(range(len(made))), made)
+
+
+class _Shared:
+    """What several iterators of `tee` read."""
+
+    def __init__(self, iterator: Any) -> None:
+        self.iterator = iterator
+        self.items: list[Any] = []
+
+    def holds(self, place: int) -> bool:
+        """Is there an item of this place? It is read where it is the next one."""
+        found = True
+        if place == len(self.items):
+            try:
+                self.items.append(next(self.iterator))
+            except StopIteration:
+                found = False
+        return found
+
+
+def _tee(shared: Any) -> Any:
+    place = 0
+    while shared.holds(place):
+        yield shared.items[place]
+        place += 1
+
+
+def _cycle(items: Any) -> Any:
+    read = []
+    for item in items:
+        read.append(item)
+        yield item
+    while read:
+        for item in read:
+            yield item
+
+
+def _zip_several(iterators: Any) -> Any:
+    while True:
+        try:
+            found = tuple([next(x) for x in iterators])
+        except StopIteration:
+            return
+        yield found
+
+
+def through(iterator: Any) -> Any:
+    for item in iterator:
+        yield item
 
 
 def _alone(items: Any) -> Any:
@@ -826,12 +897,15 @@ _BY_FUNCTION: dict[Any, Callable[[LoweringState, Arguments, Named], v.Abstract]]
     itertools.chain: _chains,
     itertools.chain.from_iterable: _chains_of,
     itertools.count: _counts,
+    itertools.cycle: _cycles,
     itertools.dropwhile: _drops,
     itertools.groupby: _groups,
     itertools.islice: _slices,
     itertools.repeat: _repeats,
     itertools.takewhile: _takes,
+    itertools.tee: _tees,
     map: _maps,
     next: _next,
     zip: _zips,
 }
+_STEPPING = tuple(x for x in _BY_FUNCTION if x is not next)

@@ -109,7 +109,8 @@ class Lazy:
     """A sequence that is not stored: `range`, `enumerate`, `zip`, `reversed`, slices, rows of arrays. `item` takes an
     index already known to be in range. `live`: how long it is at another point of the program; None: always so long.
     `dicts`: those in memory that it runs over, whose keys a loop over it may not change. `is_tuple`: it is a part of a
-    tuple, and a tuple where it is stored; `is_list`: of a list, and so a list of its own."""
+    tuple, and a tuple where it is stored; `is_list`: of a list, and so a list of its own. `range`: start, stop and
+    step, where it is one."""
 
     length: Abstract
     item: Callable[[Any, Abstract], Abstract]
@@ -117,6 +118,7 @@ class Lazy:
     dicts: tuple[MemoryRow, ...] = ()
     is_tuple: bool = False
     is_list: bool = False
+    range: tuple[Abstract, Abstract, Abstract] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
