@@ -145,6 +145,11 @@ def join(
         return [x if live is a else y for x, y in extra]
     names = [n for n in {**a.env, **b.env} if a.env.get(n) is not b.env.get(n)]
     names = [n for n in names if _wanted(s, n, node)]
+    if any(_keep_generators(t, names) for t in (a, b)) or any(
+        isinstance(x, v.Generator) for pair in extra for x in pair
+    ):
+        extra = [(stored(a, x), stored(b, y)) for x, y in extra]
+        return join(s, condition, a, b, extra, node, places)  # there are more variables now: those of memory
     pairs = [(_bound(a, n), _bound(b, n)) for n in names]
     pairs = [_alike(x, y) if n == s.frame.constructing else (x, y) for n, (x, y) in zip(names, pairs, strict=True)]
     first, second = places or (s.span, s.span)
@@ -164,6 +169,14 @@ def join(
         # two names of one container stay so
         s.env[name] = v.BoundVariable(alike.setdefault((id(x.value), id(y.value)), value), x.span)
     return joined[len(names) :]
+
+
+def _keep_generators(s: LoweringState, names: Sequence[str]) -> bool:
+    """Let variables that hold generators hold objects; do any?"""
+    found = {n: bound for n in names if (bound := s.env.get(n)) is not None and isinstance(bound.value, v.Generator)}
+    for name, bound in found.items():
+        s.bind(name, stored(s, bound.value), bound.span)
+    return bool(found)
 
 
 def _alike(x: v.BoundVariable, y: v.BoundVariable) -> tuple[v.BoundVariable, v.BoundVariable]:

@@ -525,6 +525,10 @@ def _rounds(
         except (Error, Needed):
             raise
         except Exception as error:
+            import os
+            import traceback
+
+            os.environ.get("DBGTB") and traceback.print_exception(error, limit=-8)
             message = (str(error).splitlines() or [""])[0]
             raise UnsupportedError(
                 f"this cannot be compiled ({type(error).__name__}: {message})",

@@ -10,6 +10,8 @@ numbers. What only reads it as a whole (`sum`, a slice, `sorted`) reads a copy, 
 
 from __future__ import annotations
 
+import ast
+import copy
 import inspect
 import operator
 from collections.abc import Callable, Iterable
@@ -27,6 +29,7 @@ from autobatch.frontend.memory.heap import Heap, Tag, record_class
 from autobatch.frontend.memory.heaps import as_read, as_stored, classes_of, column_type
 from autobatch.frontend.memory.identity import dicts_have_memory
 from autobatch.frontend.memory.rebinding import list_change
+from autobatch.frontend.syntax.sources import describe
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import (
     Layout,
@@ -139,11 +142,36 @@ def called(
     """A call of a method that classes define each in its own way."""
     row, given = method.receiver, list(args)
     assert isinstance(row, v.MemoryRow)
+    if s.frame.trying:
+        return s.call(_tests(s, row, method.name), [row, *given], kwargs)
 
     def one(t: LoweringState, narrowed: v.MemoryRow, found: Any) -> v.Abstract:
         return t.call(_read_one(t, narrowed, method.name, found, bind), given, kwargs)
 
     return _by_class(s, row, _groups(s, row, method.name), one)
+
+
+def _tests(s: LoweringState, row: v.MemoryRow, name: str) -> v.LocalFunction:
+    """The chain as a function, whose statements may fail in a `try`."""
+    classes = sorted((row.heap.members[k] for k in s.positions(row)), key=lambda c: len(c.__mro__), reverse=True)
+    known, key = s.context.memory.rewritten, (name, *classes)
+    if key not in known:
+        load = ast.Load()
+        given = ast.arguments([], [ast.arg("row")], ast.arg("args"), [], [], ast.arg("kwargs"), [])
+        method = ast.Attribute(ast.Name("row", load), name, load)
+        starred = ast.Starred(ast.Name("args", load), load)
+        call = ast.Return(ast.Call(method, [starred], [ast.keyword(None, ast.Name("kwargs", load))]))
+        body: list[ast.stmt] = [call]
+        for cls in reversed(classes[:-1]):
+            is_one = [ast.Name("row", load), ast.Constant(cls)]  # type: ignore[arg-type]
+            body = [ast.If(ast.Call(ast.Constant(isinstance), is_one, []), [copy.deepcopy(call)], body)]  # type: ignore[arg-type]
+        made = ast.FunctionDef(name, given, body, [])
+        for part in ast.walk(made):
+            if isinstance(part, ast.stmt | ast.expr | ast.arg):
+                part.lineno = part.end_lineno = s.span.line
+                part.col_offset = part.end_col_offset = s.span.column - 1
+        known[key] = describe(made, s.span.file, name, {})
+    return v.LocalFunction(known[key], ())
 
 
 def by_class(

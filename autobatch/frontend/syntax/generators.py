@@ -767,9 +767,11 @@ def _zips(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
         case [v.Generator() as other, items] if len(given) == 2 and other.source.function is _count:
             return lent(s, _numbered, **dict(other.arguments), items=items)
     if len(given) > 1:
-        iterators = tuple(s.call(v.Static(iter), [x]) for x in args)
-        several = v.Record("tuple", tuple(range(len(iterators))), iterators)
-        return s.context.rules.iterator(s, lent(s, _zip_several, iterators=several))
+        first, second, *rest = [s.call(v.Static(iter), [x]) for x in args]
+        rows = s.context.rules.iterator(s, lent(s, _zip_two, first=first, second=second))
+        for other in rest:
+            rows = s.context.rules.iterator(s, lent(s, _zip_more, rows=rows, other=other))
+        return rows
     at = given[0]
     items, before, behind = args[at], args[:at], args[at + 1 :]
     if not before and not behind:
@@ -848,13 +850,22 @@ def _cycle(items: Any) -> Any:
             yield item
 
 
-def _zip_several(iterators: Any) -> Any:
-    while True:
+def _zip_two(first: Any, second: Any) -> Any:
+    for item in first:
         try:
-            found = tuple([next(x) for x in iterators])
+            found = next(second)
         except StopIteration:
             return
-        yield found
+        yield item, found
+
+
+def _zip_more(rows: Any, other: Any) -> Any:
+    for row in rows:
+        try:
+            found = next(other)
+        except StopIteration:
+            return
+        yield (*row, found)
 
 
 def through(iterator: Any) -> Any:

@@ -330,8 +330,10 @@ class _Machine:
 
     def methods(self) -> list[ast.FunctionDef]:
         step = "gi_step" if self.takes_sent else "__next__"
-        machine = self.method(step, [], self.run(self.in_order()))
-        self.with_fields(machine)
+        order = self.in_order(resumed=True)
+        machine = self.method(step, [], self.run(order))
+        kept = self.fields(machine)
+        self.with_fields(machine, kept)
         given = [*parameters(self.node), *self.captured]
         begin = [_put(name, _get(name)) for name in given]
         begin.append(_put(STATE, ast.Constant(0)))
@@ -342,18 +344,25 @@ class _Machine:
             self.method("close", [], [_put(STATE, ast.Constant(ENDED))]),
         ]
         if self.takes_sent:
-            begun = ast.Compare(_field(STATE), [ast.NotEq()], [ast.Constant(0)])
-            resumed = ast.Return(ast.Call(_field(step), [], []))
-            made.append(self.method("__next__", [], [ast.If(begun, [_put(SENT, ast.Constant(None))], []), resumed]))
-            made.append(self.method("send", [_VALUE], [_put(SENT, _get(_VALUE)), copy.deepcopy(resumed)]))
+            # up to the first `yield` nothing is read that was sent, so that `next` need not send None there
+            first = self.method("gi_begin", [], self.run(self.in_order(resumed=False)))
+            self.with_fields(first, kept)
+            new = ast.Compare(_field(STATE), [ast.Eq()], [ast.Constant(0)])
+            begin, resume = (ast.Return(ast.Call(_field(name), [], [])) for name in (first.name, step))
+            made += [
+                first,
+                self.method("__next__", [], [ast.If(new, [begin], []), _put(SENT, ast.Constant(None)), resume]),
+                self.method("send", [_VALUE], [_put(SENT, _get(_VALUE)), copy.deepcopy(resume)]),
+            ]
         return made
 
     def method(self, name: str, given: Sequence[str], body: Sequence[ast.stmt]) -> ast.FunctionDef:
         arguments = ast.arguments([], [ast.arg(_SELF), *map(ast.arg, given)], None, [], [], None, [])
         return _like(ast.FunctionDef(name, arguments, list(body), []), self.node)
 
-    def in_order(self) -> list[_Block]:
-        """The blocks that control reaches, in reverse postorder: where they form no cycle, every jump goes forward."""
+    def in_order(self, resumed: bool) -> list[_Block]:
+        """The blocks that control reaches, in reverse postorder: where they form no cycle, every jump goes forward.
+        `resumed`: also behind a `yield`."""
         found: list[_Block] = []
         seen: set[_Block] = set()
 
@@ -362,13 +371,13 @@ class _Machine:
             for target in _targets(block):
                 if target not in seen:
                     visit(target)
-            if isinstance(block.end, _Yield):
-                resumed.append(block.end.resumed)
+            if isinstance(block.end, _Yield) and resumed:
+                begins.append(block.end.resumed)
             found.append(block)
 
-        resumed = [self.blocks[0]]
-        while resumed:
-            block = resumed.pop(0)
+        begins = [self.blocks[0]]
+        while begins:
+            block = begins.pop(0)
             if block not in seen:
                 visit(block)
         return found[::-1]
@@ -424,8 +433,8 @@ class _Machine:
 
     # ---- variables
 
-    def with_fields(self, machine: ast.FunctionDef) -> None:
-        """Let variables be fields that more than one arm names, or that live from one run of an arm to the next."""
+    def fields(self, machine: ast.FunctionDef) -> set[str]:
+        """The variables that more than one arm names, or that live from one run of an arm to the next."""
         scopes = list(scopes_of(machine, None))
         own = scopes[0]
         own.own.update(parameters(self.node), self.captured)
@@ -438,6 +447,10 @@ class _Machine:
             for name in names & own.own - {_SELF, _NOW, _MORE, _VALUE}:
                 if live.behind(first, name) or sum(name in other for other in named) > 1:
                     kept.add(name)
+        return kept
+
+    def with_fields(self, machine: ast.FunctionDef, kept: set[str]) -> None:
+        """Let these variables be fields."""
         _bind_by_assignment(machine, kept)
         after = list(scopes_of(machine, None))
         after[0].own |= kept
