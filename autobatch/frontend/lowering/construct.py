@@ -16,6 +16,7 @@ from autobatch.errors import UnsupportedError
 from autobatch.frontend.lowering import exceptions
 from autobatch.frontend.lowering.assignment import put
 from autobatch.frontend.lowering.calls import bind_arguments, lookup
+from autobatch.frontend.lowering.joins import stepped
 from autobatch.frontend.lowering.state import FunctionFrame, LoweringState, expand, fold_call, wrap
 from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.memory.heap import NeedsMemory
@@ -32,7 +33,7 @@ Named = dict[str, v.Abstract]
 
 def construct(s: LoweringState, cls: type, args: Arguments, kwargs: Named) -> v.Abstract:
     """`cls(*args, **kwargs)`"""
-    made = _constructed(s, cls, args, kwargs)
+    made = _constructed(s, cls, [stepped(s, x) for x in args], {name: stepped(s, x) for name, x in kwargs.items()})
     s.context.built.add(cls)
     if isinstance(made, v.Record):
         hold(s, made)

@@ -193,7 +193,7 @@ def call_object(s: LoweringState, function: v.Static, args: Arguments, kwargs: N
         return iterators.generator_of(s, args[0])
     if (stepped := generators.called(s, held, args, kwargs)) is not None:
         return stepped
-    if held is next and args and written(s, args[0], "__next__"):
+    if held is next and args and written(s, present(s, args[0]), "__next__"):
         return prelude.stepped(s, args, kwargs)
     if held is iter and len(args) == 1 and s.frame.source.name.endswith("__iter__"):
         return args[0]  # `__iter__` says what a loop runs over; it is not stepped through

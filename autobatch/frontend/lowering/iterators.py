@@ -47,15 +47,17 @@ def object_of(s: LoweringState, generator: v.Generator) -> v.Abstract:
         assert isinstance(made, v.LocalFunction)
         cells.check_kept(s, made)
         held = made.captured
+    names = {name: f"gi_outer{k}" for k, (name, _) in enumerate(held or ())}
     known, key = s.context.memory.rewritten, ("class", source)
     if key not in known:
         assert isinstance(source.node, ast.FunctionDef)
         try:
-            known[key] = class_of(source.node, source.file, source.globals, [name for name, _ in held or ()])
+            known[key] = class_of(source.node, source.file, source.globals, names)
         except NotAMachine as found:
             what = f"{source.name} is a generator that is kept, handed on or read in several places, and {found.what}"
             s.refuse(what, found.cure, source.at(found.node))
-    return s.call(v.Static(known[key]), [], dict([*generator.arguments, *(held or ())]))
+    around = [(names[name], value) for name, value in held or ()]
+    return s.call(v.Static(known[key]), [], dict([*generator.arguments, *around]))
 
 
 def iterator_of(s: LoweringState, value: v.Abstract) -> v.Abstract:
@@ -102,7 +104,8 @@ def kept(s: LoweringState, node: ast.Assign | ast.AnnAssign | ast.NamedExpr, val
         case [ast.Name(id=name)] if not isinstance(node, ast.NamedExpr):
             also = [*given_names(node.value), *value.source.free]
             once = misread(s, node, name, True, value.source.free) is None
-            return value if once and not changed_behind(s.frame.source.node, node, also) else object_of(s, value)
+            once = once and not changed_behind(s.frame.source.node, node, also)
+            return value if once else object_of(s, value)
         case _:
             return object_of(s, value)
 
@@ -125,13 +128,23 @@ def stepped(s: LoweringState, node: ast.Assign) -> ast.expr:
             if not steps:
                 s.refuse(f"{shown(name)} is a view of a dict, {why}", f"make a list of it: {shown(name)} = list(...)")
         case _:
-            if not makes_iterator(s, value):
-                return value
+            pass
+    return held(s, value)
+
+
+def held(s: LoweringState, value: ast.expr) -> ast.expr:
+    """An expression whose value something holds: where it makes an iterator, one that is stepped."""
+    if not makes_iterator(s, value):
+        return value
     known = s.context.memory.rewritten
     if (value, "stepped") not in known:
         known[value, "stepped"] = _in_steps(value)
     found: ast.expr = known[value, "stepped"]
     return found
+
+
+KEEPING = frozenset({"add", "append", "appendleft", "insert", "setdefault"})
+"""Methods that keep what they are given."""
 
 
 _OVER_ONE = {"chain": 0, "dropwhile": 1, "enumerate": 0, "filter": 1, "islice": 0, "map": 1, "takewhile": 1, "zip": 0}

@@ -291,11 +291,16 @@ def stored(s: LoweringState, value: v.Abstract) -> v.Abstract:
     if isinstance(value, v.Lazy):
         return s.context.rules.materialise(s, value)
     if isinstance(value, v.Generator):
-        return s.context.rules.iterator(s, value)
+        return stepped(s, value)
     if isinstance(value, v.Record):
         items = tuple(stored(s, i) for i in value.items)
         return value if all(x is y for x, y in zip(items, value.items, strict=True)) else replace(value, items=items)
     return value
+
+
+def stepped(s: LoweringState, value: v.Abstract) -> v.Abstract:
+    """A value that something holds: a generator is an object, which is stepped."""
+    return s.context.rules.iterator(s, value) if isinstance(value, v.Generator) else value
 
 
 def captured(s: LoweringState, value: v.Abstract, inside: tuple[FunctionSource, ...] = ()) -> v.Abstract:

@@ -43,8 +43,8 @@ from autobatch.frontend.lowering.comprehensions import (
 from autobatch.frontend.lowering.construct import initialised, named_arguments, of_base
 from autobatch.frontend.lowering.dispatch import call
 from autobatch.frontend.lowering.functions import define
-from autobatch.frontend.lowering.iterators import kept, object_of
-from autobatch.frontend.lowering.joins import stored
+from autobatch.frontend.lowering.iterators import KEEPING, held, kept, object_of
+from autobatch.frontend.lowering.joins import stepped, stored
 from autobatch.frontend.lowering.numbers import present
 from autobatch.frontend.lowering.operators import BINARY, apply_binary, apply_unary, comparison, subscript
 from autobatch.frontend.lowering.reductions import first_element
@@ -197,7 +197,7 @@ def _list(s: LoweringState, node: ast.List) -> v.Abstract:
 
 
 def _display(s: LoweringState, kind: Any, nodes: list[ast.expr]) -> v.Abstract:
-    parts = _parts(s, nodes)
+    parts = _parts(s, [held(s, node) for node in nodes])
     made = concatenate(s, v.Record(kind, (), ()), *(_with_iterators(s, part) for part in parts))
     return made if isinstance(made, v.Record | v.Listing) else s.context.rules.materialise(s, sequence(s, made))
 
@@ -206,7 +206,7 @@ def _with_iterators(s: LoweringState, part: v.Record | v.Lazy) -> v.Record | v.L
     """The elements of a list or tuple, generators as objects."""
     if not isinstance(part, v.Record) or not any(isinstance(x, v.Generator) for x in part.items):
         return part
-    items = tuple(object_of(s, x) if isinstance(x, v.Generator) else x for x in part.items)
+    items = tuple(stepped(s, x) for x in part.items)
     return replace(part, items=items)
 
 
@@ -230,7 +230,7 @@ def _dict(s: LoweringState, node: ast.Dict) -> v.Abstract:
             made = tables.updated(s, made, spread)
             continue
         name = s.evaluate(key)
-        made = tables.with_item(s, made, name, hold(s, s.evaluate(value)))
+        made = tables.with_item(s, made, name, hold(s, stepped(s, s.evaluate(held(s, value)))))
     return made
 
 
@@ -278,13 +278,15 @@ def _call(s: LoweringState, node: ast.Call) -> v.Abstract:
         return printing.call(s, node)
     if function == v.Static(zip) and (columns := _zipped(s, node)) is not None:
         return columns
-    if (held := set_default(s, node, function)) is not None:
-        return held
+    if (found := set_default(s, node, function)) is not None:
+        return found
     refuse_moving_views(s, function, node.args)
-    given = invalidation.ended(s, node, lambda: _arguments(s, function, node.args))
+    keeps = isinstance(node.func, ast.Attribute) and node.func.attr in KEEPING
+    nodes = [held(s, x) for x in node.args] if keeps else node.args
+    given = invalidation.ended(s, node, lambda: _arguments(s, function, nodes))
     if not isinstance(given, list):
         return given
-    items = given
+    items = [stepped(s, x) for x in given] if keeps else given
     named = named_arguments(s, node.keywords)
     for k in changed_later(node.args, [x.value for x in node.keywords]) if node.keywords else ():
         items[k] = s.evaluate(node.args[k])
@@ -525,10 +527,6 @@ def _rounds(
         except (Error, Needed):
             raise
         except Exception as error:
-            import os
-            import traceback
-
-            os.environ.get("DBGTB") and traceback.print_exception(error, limit=-8)
             message = (str(error).splitlines() or [""])[0]
             raise UnsupportedError(
                 f"this cannot be compiled ({type(error).__name__}: {message})",
@@ -608,8 +606,10 @@ def _settled_round(
     """A round. MemoryChanged: it has found more of memory than was known, so whatever it came to counts for nothing."""
     try:
         found = _round(context, fun, args, kwargs)
-    except Exception:
-        if context.again:
+    except Exception as error:
+        # what a path waits for may be set behind what objects without memory cannot do
+        asks = isinstance(error, NeedsMemory) and bool(context.waited) and set(error.classes) - {*context.memory.heaps}
+        if context.again and not asks:
             raise MemoryChanged from None
         raise
     if context.again:
@@ -621,13 +621,13 @@ def _round(
     context: Context, fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> LoweredModule | None:
     parameters: list[Value] = []
-    for held in _entry_inputs((*args, *kwargs.values())):
-        parameters.append(context.value(held.type, "x"))
-        value: v.Abstract = v.Leaf(parameters[-1], numpy=held.numpy)
-        if held.optional:
+    for taken in _entry_inputs((*args, *kwargs.values())):
+        parameters.append(context.value(taken.type, "x"))
+        value: v.Abstract = v.Leaf(parameters[-1], numpy=taken.numpy)
+        if taken.optional:
             parameters.append(context.value(BOOL, "missing"))
             value = v.Optional(value, parameters[-1])
-        context.inputs[held.index] = value
+        context.inputs[taken.index] = value
     state = _start(context, fun)
     given = [enter(context, a) for a in args]
     named = {k: enter(context, a) for k, a in kwargs.items()}

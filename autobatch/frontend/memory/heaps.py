@@ -780,7 +780,9 @@ def field(s: LoweringState, row: v.MemoryRow, name: str) -> v.Abstract | None:
 
 def wait(s: LoweringState, heap: Heap) -> NoReturn:
     """What a memory holds is found anew, and was not yet in this round: this path ends here."""
-    s.context.memory.unread[heap] += 1
+    if heap not in s.context.waited:
+        s.context.waited.add(heap)
+        s.context.memory.unread[heap] += 1
     if s.context.memory.unread[heap] > MOST_WAITS:
         s.refuse(f"a {heap.kind} is read here before one is made on any path", "make one first, on every path")
     s.context.again = True
@@ -788,7 +790,7 @@ def wait(s: LoweringState, heap: Heap) -> NoReturn:
 
 
 MOST_WAITS = 8
-"""So often is a memory read before anything is found to be in it, until that is refused."""
+"""In so many rounds is a memory read before anything is found to be in it, until that is refused."""
 
 
 def _with_tag(s: LoweringState, found: v.Abstract, row: v.MemoryRow, name: str) -> v.Abstract:

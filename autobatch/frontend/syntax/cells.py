@@ -10,14 +10,14 @@ then all is lowered again. A loop carries what the calls in its turns change (`h
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NoReturn
 
 from autobatch.frontend.lowering.state import LoweringState, MemoryChanged
 from autobatch.frontend.memory.identity import containers
 from autobatch.frontend.memory.rebinding import rebind, without_memory
-from autobatch.frontend.syntax.iterator_variables import place_of
+from autobatch.frontend.syntax.iterator_variables import contains, place_of
 from autobatch.frontend.syntax.scopes import is_cell, owner_of, shown
 from autobatch.frontend.syntax.sources import FunctionSource
 from autobatch.frontend.types import values as v
@@ -116,18 +116,13 @@ def outlive(s: LoweringState, function: FunctionSource, *names: str) -> NoReturn
             f"lambda x, {name}={name}: ...",
         )
     memory.outliving |= places
-    stale = {n for x in memory.sources.values() for n in _nodes_around(x.node, function.node)}
+    around = [x for x in memory.sources.values() if x.file == function.file and contains(x.node, function.node)]
+    stale = {n for x in around for n in ast.walk(x.node)}
     memory.sources = {key: x for key, x in memory.sources.items() if x.node not in stale}
     memory.forget_results()
     for heap in memory.heaps.values():
         heap.forget_functions(stale)
     raise MemoryChanged
-
-
-def _nodes_around(node: ast.AST, inner: ast.AST) -> Sequence[ast.AST]:
-    """All nodes of a function, if the inner one is among them."""
-    found = list(ast.walk(node))
-    return found if inner in found else ()
 
 
 def check_as_captured(s: LoweringState, function: v.LocalFunction) -> None:
@@ -149,9 +144,10 @@ def check_kept(s: LoweringState, function: v.LocalFunction) -> None:
 @lru_cache(maxsize=1024)
 def _assigned_later(owner: FunctionSource, inner: FunctionSource) -> frozenset[str]:
     """The variables that a function may assign after it has made an inner one."""
-    around = [n for n in ast.walk(owner.node) if isinstance(n, ast.For | ast.While) and inner.node in ast.walk(n)]
-    if not around and inner.node not in ast.walk(owner.node):
+    if owner.file != inner.file or not contains(owner.node, inner.node):
         return frozenset()
+    loops = (n for n in ast.walk(owner.node) if isinstance(n, ast.For | ast.While))
+    around = [n for n in loops if any(contains(part, inner.node) for part in n.body)]
     place, own = place_of(inner.node), set(ast.walk(inner.node))
     names = [n for n in ast.walk(owner.node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)]
     again = {n for loop in around for n in ast.walk(loop)}

@@ -869,8 +869,7 @@ def _zip_more(rows: Any, other: Any) -> Any:
 
 
 def through(iterator: Any) -> Any:
-    for item in iterator:
-        yield item
+    yield from iterator
 
 
 def _alone(items: Any) -> Any:

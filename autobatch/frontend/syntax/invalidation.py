@@ -25,7 +25,7 @@ from autobatch.frontend.lowering.state import Ended, LoweringState, variable
 from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.memory.identity import is_dict_value, is_list
 from autobatch.frontend.syntax.flattening import Body, appended, in_front
-from autobatch.frontend.syntax.iterator_variables import READERS, place_of
+from autobatch.frontend.syntax.iterator_variables import READERS, end_of, place_of
 from autobatch.frontend.syntax.scopes import ORDERED, mutated_by, shown
 from autobatch.frontend.syntax.sources import (
     FunctionSource,
@@ -156,12 +156,12 @@ def misread(
     around = set(_turns(function, node))
     ends = [place_of(x) for x in _reads(function, name) if place_of(x) > place_of(node)]
     for read in _reads(function, name):  # what a loop changes behind a read, is read in its next turn
-        ends += [_end(t) for t in _turns(function, read) if isinstance(t, ast.For | ast.While) and t not in around]
+        ends += [end_of(t) for t in _turns(function, read) if isinstance(t, ast.For | ast.While) and t not in around]
     last = max(ends, default=place_of(node))
     for x in ast.walk(function):
         if free.isdisjoint((changed_name(x), *_changed_by_call(s, x))) or _is_inside(node, x, function):
             continue
-        if _end(node) < place_of(x) < last:
+        if end_of(node) < place_of(x) < last:
             return "read after what it depends on has changed"
     return None
 
@@ -240,10 +240,6 @@ def changed_list(node: ast.AST, own: str | None) -> str | None:
             return name
         case _:
             return None
-
-
-def _end(node: ast.stmt | ast.expr) -> tuple[int, int]:
-    return node.end_lineno or 0, node.end_col_offset or 0
 
 
 def _is_inside(assign: ast.AST, node: ast.AST, function: Function) -> bool:

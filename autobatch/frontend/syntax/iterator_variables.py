@@ -64,6 +64,16 @@ def place_of(node: ast.AST) -> tuple[int, int]:
     return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
 
 
+def contains(node: ast.AST, inner: ast.AST) -> bool:
+    """Does the text of a node hold that of another one of the same file?"""
+    return place_of(node) <= place_of(inner) and end_of(inner) <= end_of(node)
+
+
+def end_of(node: ast.AST) -> tuple[int, int]:
+    """Where the text of a node ends."""
+    return getattr(node, "end_lineno", None) or 0, getattr(node, "end_col_offset", None) or 0
+
+
 # ---- parametrised
 #
 # Calls of classes with type parameters are calls of the classes: what a list may hold is known from what it holds.

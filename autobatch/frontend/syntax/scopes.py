@@ -322,6 +322,9 @@ def _rewritten(node: ast.FunctionDef, known: frozenset[tuple[int, str]]) -> ast.
             for name in changed:
                 if inner is not owner and inner.owner(name) is owner:
                     names[owner, name] = f"{MARK}{scopes.index(owner)}{MARK}{name}"
+        lines = {n.lineno for n in _inside(owner.node) if isinstance(n, ast.GeneratorExp)}
+        for name in {name for line, name in known if line in lines and name in owner.own}:
+            names[owner, name] = f"{MARK}{scopes.index(owner)}{MARK}{name}"
     if not names:
         return node
     made = copy.deepcopy(node)

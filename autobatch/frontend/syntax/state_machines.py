@@ -30,7 +30,7 @@ from __future__ import annotations
 import ast
 import copy
 import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -53,16 +53,18 @@ class NotAMachine(Exception):
         self.node, self.what, self.cure = node, what, cure
 
 
-def class_of(node: ast.FunctionDef, file: str, globals: dict[str, Any], captured: Sequence[str]) -> type:
-    """The class of what calls of a generator function give. `captured`: variables of the functions around it, which
-    its `__init__` takes behind the arguments.
+def class_of(node: ast.FunctionDef, file: str, globals: dict[str, Any], captured: Mapping[str, str]) -> type:
+    """The class of what calls of a generator function give. `captured`: variables of the functions around it, and
+    as what arguments `__init__` takes them.
 
     Raises:
       NotAMachine: it holds what cannot be resumed: `yield` in `with`, `finally` or an expression.
     """
-    methods = _Machine(copy.deepcopy(node), tuple(captured)).methods()
-    members = {m.name: _function(m, file, globals) for m in methods}
-    return type(f"generator {node.name}", (), {"__module__": globals.get("__name__", ""), RESULT: None, **members})
+    methods = _Machine(copy.deepcopy(node), captured).methods()
+    members: dict[str, Any] = {m.name: _function(m, file, globals) for m in methods}
+    if not any(isinstance(n, ast.Return) and n.value is not None for n in _own(node.body)):
+        members[RESULT] = None
+    return type(f"generator {node.name}", (), {"__module__": globals.get("__name__", ""), **members})
 
 
 def _function(node: ast.FunctionDef, file: str, globals: dict[str, Any]) -> types.FunctionType:
@@ -97,8 +99,8 @@ class _Block:
 
 @dataclass(eq=False)
 class _Guard:
-    """The handlers of a `try`, and the block that each of them is; what cannot be left stands in the handler itself, and
-    the block is what follows."""
+    """The handlers of a `try`, and the block that each of them is. One that control does not leave stands in the
+    handler itself, and the block is what follows."""
 
     handlers: list[tuple[ast.ExceptHandler, _Block]]
 
@@ -159,7 +161,7 @@ class _Around:
 
 
 class _Machine:
-    def __init__(self, node: ast.FunctionDef, captured: tuple[str, ...]) -> None:
+    def __init__(self, node: ast.FunctionDef, captured: Mapping[str, str]) -> None:
         self.node, self.captured = node, captured
         self.blocks: list[_Block] = []
         self.iterators = 0
@@ -334,11 +336,11 @@ class _Machine:
         machine = self.method(step, [], self.run(order))
         kept = self.fields(machine)
         self.with_fields(machine, kept)
-        given = [*parameters(self.node), *self.captured]
-        begin = [_put(name, _get(name)) for name in given]
+        given = {**{name: name for name in parameters(self.node)}, **self.captured}
+        begin = [_put(name, _get(argument)) for name, argument in given.items()]
         begin.append(_put(STATE, ast.Constant(0)))
         made = [
-            self.method("__init__", given, begin),
+            self.method("__init__", list(given.values()), begin),
             self.method("__iter__", [], [ast.Return(_get(_SELF))]),
             machine,
             self.method("close", [], [_put(STATE, ast.Constant(ENDED))]),
