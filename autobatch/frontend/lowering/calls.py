@@ -16,7 +16,7 @@ from typing import Any
 from autobatch.errors import SourceError, UnsupportedError
 from autobatch.frontend.library.numpy_arrays import marked, passed_kinds
 from autobatch.frontend.lowering import exceptions
-from autobatch.frontend.lowering.joins import captured, convert, stored
+from autobatch.frontend.lowering.joins import captured, convert, stepped, stored
 from autobatch.frontend.lowering.state import (
     RESULT,
     RETURNED,
@@ -140,6 +140,7 @@ def activate(
     captured: dict[str, v.Abstract],
 ) -> v.Abstract:
     """One activation: find or lower the specialisation, and emit the call."""
+    arguments = {n: stepped(s, x) for n, x in arguments.items()}  # objects, which the memory that is passed has
     for value in (*arguments.values(), *captured.values()):
         s.context.sites.lend(value)
     if s.context.own_lists and source is s.context.entry and any(map(is_given, arguments.values())):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import inspect
 from typing import Any
 
 import jax
@@ -24,10 +25,12 @@ from autobatch.frontend.syntax.generators import lent, through
 from autobatch.frontend.syntax.invalidation import (
     changed_behind,
     given_names,
+    is_consumed,
     is_reader,
     is_view,
     makes_iterator,
     misread,
+    text_of,
 )
 from autobatch.frontend.syntax.scopes import shown
 from autobatch.frontend.syntax.state_machines import NotAMachine, class_of
@@ -141,6 +144,22 @@ def held(s: LoweringState, value: ast.expr) -> ast.expr:
         known[value, "stepped"] = _in_steps(value)
     found: ast.expr = known[value, "stepped"]
     return found
+
+
+def given(s: LoweringState, function: v.Abstract, node: ast.Call) -> list[ast.expr]:
+    """The positional arguments of a call: iterators as what is stepped, where they are kept or not read once."""
+    if isinstance(node.func, ast.Attribute) and node.func.attr in KEEPING:
+        return [held(s, x) for x in node.args]
+    bound = isinstance(function, v.Method)
+    if isinstance(function, v.Static) and isinstance(function.value, type):
+        function, bound = v.Static(inspect.getattr_static(function.value, "__init__", None)), True
+    source = text_of(s, function.function if isinstance(function, v.Method) else function)
+    if source is None or not any(makes_iterator(s, x) for x in node.args):
+        return node.args
+    names = [p.arg for p in (*source.node.args.posonlyargs, *source.node.args.args)][bound:]
+    names += [""] * len(node.args)
+    pairs = zip(names, node.args, strict=False)
+    return [x if name and is_consumed(source.node, name) else held(s, x) for name, x in pairs]
 
 
 KEEPING = frozenset({"add", "append", "appendleft", "insert", "setdefault"})

@@ -49,12 +49,12 @@ from autobatch.frontend.syntax.flattening import (
     run_by_steps,
     with_test_inside,
 )
-from autobatch.frontend.syntax.generators import is_recursive, listed, refuse_steps, run_over
+from autobatch.frontend.syntax.generators import is_recursive, listed, may_be_inlined, run_over, tells_apart
 from autobatch.frontend.syntax.invalidation import (
     changed_by_calls,
+    changes_argument,
     changes_own_list,
     refuse_calls,
-    refuse_changed_arguments,
     refuse_changes,
     refuse_other_items,
 )
@@ -113,12 +113,12 @@ def _run(s: LoweringState, node: ast.For) -> bool:
     if written(s, items, "__next__"):
         run_by_steps(s, node, items)
         return False
+    if isinstance(items, v.Generator) and _is_stepped(s, node, items):
+        run_by_steps(s, node, s.context.rules.iterator(s, items))
+        return False
     if isinstance(items, v.Generator) and is_recursive(s, items.source):
-        refuse_steps(s, items, node)
         items = listed(s, items)
     if isinstance(items, v.Generator):
-        if not (isinstance(items.source, Lent) and items.source.copied):
-            refuse_changed_arguments(s, node)
         for flag in FLAGS:
             s.bind(flag, v.Static(False))
         groups.refuse_second_reads(s, node, items)
@@ -145,6 +145,14 @@ def _run(s: LoweringState, node: ast.For) -> bool:
     _check_size(s, node, held)
     _check_sizes(s, sizes, left=True)
     return True
+
+
+def _is_stepped(s: LoweringState, node: ast.For, items: v.Generator) -> bool:
+    """Is a generator an object where a loop runs over it, as the loop can be no part of its text?"""
+    if is_recursive(s, items.source):
+        return tells_apart(items, node)
+    copied = isinstance(items.source, Lent) and items.source.copied
+    return not may_be_inlined(items.source, node) or (not copied and changes_argument(s, node))
 
 
 def _run_over(s: LoweringState, node: ast.expr) -> tuple[str, v.Abstract] | None:

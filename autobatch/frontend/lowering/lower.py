@@ -28,7 +28,7 @@ from autobatch.frontend.library.sets import set_of
 from autobatch.frontend.library.stacking import transposed
 from autobatch.frontend.library.tables import concatenate
 from autobatch.frontend.library.texts import formatted
-from autobatch.frontend.lowering import printing, selection, unions
+from autobatch.frontend.lowering import iterators, printing, selection, unions
 from autobatch.frontend.lowering.assignment import assign, set_by_name
 from autobatch.frontend.lowering.attributes import attribute, fields_of, parts_of
 from autobatch.frontend.lowering.branches import bool_expression, conditional_expression
@@ -43,7 +43,7 @@ from autobatch.frontend.lowering.comprehensions import (
 from autobatch.frontend.lowering.construct import initialised, named_arguments, of_base
 from autobatch.frontend.lowering.dispatch import call
 from autobatch.frontend.lowering.functions import define
-from autobatch.frontend.lowering.iterators import KEEPING, held, kept, object_of
+from autobatch.frontend.lowering.iterators import held, kept, object_of
 from autobatch.frontend.lowering.joins import stepped, stored
 from autobatch.frontend.lowering.numbers import present
 from autobatch.frontend.lowering.operators import BINARY, apply_binary, apply_unary, comparison, subscript
@@ -281,8 +281,8 @@ def _call(s: LoweringState, node: ast.Call) -> v.Abstract:
     if (found := set_default(s, node, function)) is not None:
         return found
     refuse_moving_views(s, function, node.args)
-    keeps = isinstance(node.func, ast.Attribute) and node.func.attr in KEEPING
-    nodes = [held(s, x) for x in node.args] if keeps else node.args
+    nodes = iterators.given(s, function, node)
+    keeps = isinstance(node.func, ast.Attribute) and node.func.attr in iterators.KEEPING
     given = invalidation.ended(s, node, lambda: _arguments(s, function, nodes))
     if not isinstance(given, list):
         return given

@@ -194,7 +194,8 @@ class LoweringMemory:
     they planned? `letters`: are strings there code points? `adopting`: how many of these adopt objects of the examples?
     `filled`: the expressions whose arrays of data-dependent length are changed in place (`dynamic_arrays.py`);
     `unseen`: would a trace not see one of these changes? `own_lists`: are arguments that are lists of the examples
-    copied, as they are changed? `unread`: in how many rounds was a memory read before it was known what is in it?
+    copied, as they are changed? `unread`: in how many rounds, in which nothing else was found, a memory was read before
+    it was known what is in it.
     `read` and `written`: functions and loops, by their text, and what they need. `nulls`: the stores of the objects in
     whose place the function puts None. `outliving`: variables that are fields of an object, as one of the functions
     that change them outlives theirs: its file and line, and their name. `related`: the functions in which it matters

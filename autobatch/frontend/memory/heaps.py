@@ -381,6 +381,7 @@ def give_memory(context: Context, error: NeedsMemory) -> None:
         for heap in memory.heaps.values():
             heap.copies -= {site[1]} if isinstance(site, tuple) and site[0] == "given" else set()
     memory.refused = memory.refused or error
+    memory.unread.clear()
     memory.forget_results()
 
 
@@ -545,6 +546,7 @@ def grow(s: LoweringState, heap: Heap, keys: tuple[Any, ...], items: list[Layout
             sites = s.context.sites.needed(s.context.memory.sites, dicts=True)
             raise (NeedsMemory(classes, error, sites) if classes or sites else error) from None
         s.context.again = True
+        s.context.memory.unread.clear()
         _blank(s, heap)
 
 
@@ -790,7 +792,7 @@ def wait(s: LoweringState, heap: Heap) -> NoReturn:
 
 
 MOST_WAITS = 8
-"""In so many rounds is a memory read before anything is found to be in it, until that is refused."""
+"""In so many rounds, in which nothing else is found, is a memory read before it is known what is in it."""
 
 
 def _with_tag(s: LoweringState, found: v.Abstract, row: v.MemoryRow, name: str) -> v.Abstract:

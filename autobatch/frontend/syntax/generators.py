@@ -60,12 +60,12 @@ from autobatch.source import Span
 #         yield from walk(kid)                    for x in walk(kid): found.append(x)
 #                                             return found
 #
-# A loop over one runs behind it, so it is refused where that could be told apart: where the generator changes
-# something, where the loop may change what it reads, or may be left before what fails or never ends.
+# A loop over one runs behind it, so this is not done where it could be told apart: where the generator changes
+# something, where the loop may change what it reads, or may be left before what fails or never ends. There it is an
+# object (`iterators.py`).
 
 
 _FOUND, _ITEM, _MARK = "<yielded>", "<one of them>", "runs over itself"
-_CURE = "append to a list that the function is given, or loop over list(...)"
 _TOTAL = frozenset({"enumerate", "isinstance", "len", "range", "reversed", "zip"})
 
 
@@ -105,17 +105,16 @@ def listed(s: LoweringState, generator: v.Generator) -> v.Abstract:
     return activate(s, _written(s, source), dict(generator.arguments), dict(held or ()))
 
 
-def refuse_steps(s: LoweringState, generator: v.Generator, loop: ast.For) -> None:
-    """Refuse a loop that could tell a generator from the list of what it yields."""
+def tells_apart(generator: v.Generator, loop: ast.For) -> bool:
+    """Could a loop tell a generator from the list of what it yields?"""
     if isinstance(loop.target, ast.Name) and loop.target.id == _ITEM:
-        return  # a `yield from`: nothing happens between two turns
+        return False  # a `yield from`: nothing happens between two turns
     source = generator.source
     given = [x for _, x in (*generator.arguments, *(generator.captured or ()))]
     moving = source.cells_read or any(map(_may_change, given))
     if _changes(source) or (moving and not all(map(_is_quiet, loop.body))):
-        s.refuse(f"a loop runs over {source.name}, which runs over itself and may see what changes meanwhile", _CURE)
-    if any(leaves_early(b) for b in loop.body) and not _is_total(source):
-        s.refuse(f"a loop may leave {source.name}, which runs over itself and may fail or never end", _CURE)
+        return True
+    return any(leaves_early(b) for b in loop.body) and not _is_total(source)
 
 
 def _changes(source: FunctionSource) -> bool:
@@ -236,6 +235,16 @@ def lent(
         source = source_of(function)
         cache[key] = Lent(**{f.name: getattr(source, f.name) for f in fields(source)}, place=s.span, copied=copied)
     return v.Generator(cache[key], tuple(arguments.items()))
+
+
+def may_be_inlined(source: FunctionSource, loop: ast.For) -> bool:
+    """May a loop over the generator stand in its text?"""
+    if any(isinstance(n, ast.Try | ast.With) and leaves(n) for b in loop.body for n in ast.walk(b)):
+        return False
+    parts = [n for b in source.body for n in ast.walk(b)]
+    statements = {n.value for n in parts if isinstance(n, ast.Expr)}
+    gives = any(isinstance(n, ast.Yield | ast.YieldFrom) and n not in statements for n in parts)
+    return not gives and not any(isinstance(n, ast.FunctionDef | ast.Lambda | ast.Try | ast.With) for n in parts)
 
 
 def run_over(s: LoweringState, node: ast.For, generator: v.Generator) -> None:
@@ -366,10 +375,6 @@ class _GeneratorWriter:
                     self.places[part] = self.source.at(part)
                 if isinstance(part, ast.Name):
                     part.id = self.own.get(part.id, part.id)
-                elif isinstance(part, ast.FunctionDef | ast.Lambda):
-                    self.s.refuse(f"the generator {self.source.name} holds a function", "move it out of it")
-                elif isinstance(part, ast.Try | ast.With) and not self.inside:
-                    self.s.refuse(f"the generator {self.source.name} holds a `try` or `with`", "move it out of it")
                 elif isinstance(part, ast.MatchAs | ast.MatchStar | ast.ExceptHandler) and part.name is not None:
                     part.name = self.own.get(part.name, part.name)
         return self.statements(body, False)
@@ -402,12 +407,6 @@ class _GeneratorWriter:
                     case.body = self.statements(case.body, in_loop)
                 return [node]
             case _:
-                if yields(node):
-                    self.s.refuse(
-                        "a `yield` gives a value here, which `send` decides",
-                        "write `yield` as a statement",
-                        self.source.at(node),
-                    )
                 return [node]
 
     def may_leave(self) -> bool:
@@ -459,8 +458,6 @@ def _broken(body: list[ast.stmt], writer: _GeneratorWriter) -> list[ast.stmt]:
             case ast.Match():
                 for case in node.cases:
                     case.body = each(case.body)
-            case ast.Try() | ast.With() if leaves(node):
-                writer.s.refuse("a `try` leaves a loop over a generator", "loop over list(...) of it")
         return [node]
 
     def each(statements: list[ast.stmt]) -> list[ast.stmt]:

@@ -77,7 +77,7 @@ def refuse_moving_views(s: LoweringState, function: v.Abstract, args: Sequence[a
     views = [k for k, x in enumerate(args) if _shows(x)]
     if not views:
         return
-    source = _source_of(s, function)
+    source = text_of(s, function)
     if source is None:
         return
     captured = set(source.free) if isinstance(function, v.LocalFunction) else set()
@@ -90,7 +90,7 @@ def refuse_moving_views(s: LoweringState, function: v.Abstract, args: Sequence[a
             s.refuse(f"{source.name} may change what a view or an iterator that it is given shows", "pass list(...)")
 
 
-def _source_of(s: LoweringState, function: v.Abstract) -> FunctionSource | None:
+def text_of(s: LoweringState, function: v.Abstract) -> FunctionSource | None:
     """The text of a function of the user."""
     match function:
         case v.LocalFunction(source=source):
@@ -172,7 +172,7 @@ def _changed_by_call(s: LoweringState, node: ast.AST) -> list[str]:
         return []
     bound = s.env.get(node.func.id)
     held = bound.value if bound is not None else v.Static(s.frame.source.globals.get(node.func.id))
-    source = _source_of(s, held)
+    source = text_of(s, held)
     if source is None:
         return []
     written = set(changed(*source.body))
@@ -180,6 +180,22 @@ def _changed_by_call(s: LoweringState, node: ast.AST) -> list[str]:
     given = [*zip(parameters, node.args, strict=False), *((k.arg, k.value) for k in node.keywords)]
     lent = [x.id for parameter, x in given if isinstance(x, ast.Name) and parameter in written]
     return [*lent, *written.difference(source.locals, parameters)]
+
+
+def is_consumed(function: Function, name: str) -> bool:
+    """Is a parameter read once, by a loop or a function of Python's that runs over it?"""
+    reads = _reads(function, name)
+    if len(reads) != 1 or any(True for _ in _turns(function, reads[0])):
+        return not reads
+    match _parents(function)[reads[0]]:
+        case ast.For(iter=items) | ast.comprehension(iter=items):
+            return items is reads[0]
+        case ast.Call(func=ast.Name(id=reader)):
+            return hasattr(builtins, reader) or reader in NAMES
+        case ast.Call(func=ast.Attribute(attr=reader)):
+            return reader in NAMES
+        case _:
+            return False
 
 
 def _read_again(function: Function, made: ast.AST, name: str) -> str | None:
@@ -319,12 +335,11 @@ def refuse_other_items(s: LoweringState, node: ast.For) -> None:
             raise s.context.sites.refused(s.context.memory.sites, UnsupportedError(words, s.span, cure), dicts=True)
 
 
-def refuse_changed_arguments(s: LoweringState, node: ast.For) -> None:
-    """Refuse a loop over a generator that changes a list which the generator was given."""
+def changes_argument(s: LoweringState, node: ast.For) -> bool:
+    """Does a loop over a generator change a list which the generator was given?"""
     given = _with_aliases(s, given_names(node.iter))
-    for part in (x for inner in node.body for x in nodes_in(inner)):
-        if (name := changed_list(part, None)) in given and not _leaves(node, part):
-            _refuse(s, name, "a generator runs that was given it", f"give it list({shown(name)})")
+    parts = (x for inner in node.body for x in nodes_in(inner))
+    return any(changed_list(part, None) in given and not _leaves(node, part) for part in parts)
 
 
 def changed_by_calls(s: LoweringState, node: ast.For) -> str | None:

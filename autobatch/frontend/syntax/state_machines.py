@@ -211,8 +211,13 @@ class _Machine:
             case ast.Expr(value=ast.Yield()) | ast.Assign(value=ast.Yield()) | ast.AugAssign(value=ast.Yield()):
                 assert isinstance(node.value, ast.Yield)
                 return self.suspended(node, node.value, block, around)
-            case ast.Expr(value=ast.YieldFrom(value=value)) | ast.Assign(value=ast.YieldFrom(value=value)):
-                return self.from_another(node, value, block, around)
+            case (
+                ast.Expr(value=ast.YieldFrom())
+                | ast.Assign(value=ast.YieldFrom())
+                | ast.AugAssign(value=ast.YieldFrom())
+            ):
+                assert isinstance(node.value, ast.YieldFrom)
+                return self.from_another(node, node.value.value, block, around)
             case _ if not _is_cut(node):
                 block.body.append(node)
                 return block
@@ -251,9 +256,9 @@ class _Machine:
         body: list[ast.stmt] = [ast.Expr(ast.Yield(ast.Name(item, ast.Load())))]
         loop = ast.For(ast.Name(item, ast.Store()), value, body, [])
         behind = self.stepped(_like(loop, node), block, around)
-        if isinstance(node, ast.Assign):
-            read = ast.Attribute(_field(other), RESULT, ast.Load())
-            behind.body.append(_like(ast.Assign(node.targets, read), node))
+        if isinstance(node, ast.Assign | ast.AugAssign):
+            node.value = _like(ast.Attribute(_field(other), RESULT, ast.Load()), node)
+            behind.body.append(node)
         return behind
 
     def chosen(self, node: ast.If, block: _Block, around: _Around) -> _Block | None:
