@@ -189,7 +189,7 @@ def call_object(s: LoweringState, function: v.Static, args: Arguments, kwargs: N
     if is_bound_method(held):
         receiver = _part(s, function, held.__self__, ("attribute", "__self__"))
         return s.call(v.Static(held.__func__), [receiver, *args], kwargs)
-    if held is iterators.in_steps:
+    if held is iterators.step_by_step:
         return iterators.generator_of(s, args[0])
     if (stepped := generators.called(s, held, args, kwargs)) is not None:
         return stepped

@@ -50,17 +50,20 @@ def object_of(s: LoweringState, generator: v.Generator) -> v.Abstract:
         assert isinstance(made, v.LocalFunction)
         cells.check_kept(s, made)
         held = made.captured
-    names = {name: f"gi_outer{k}" for k, (name, _) in enumerate(held or ())}
+    around = dict(held or ())
+    own = next((n for n, x in around.items() if isinstance(x, v.LocalFunction) and x.source is source), None)
+    around.pop(own or "", None)
+    names = {name: f"gi_outer{k}" for k, name in enumerate(around)}
     known, key = s.context.memory.rewritten, ("class", source)
     if key not in known:
         assert isinstance(source.node, ast.FunctionDef)
         try:
-            known[key] = class_of(source.node, source.file, source.globals, names)
+            known[key] = class_of(source.node, source.file, source.globals, names, own)
         except NotAMachine as found:
             what = f"{source.name} is a generator that is kept, handed on or read in several places, and {found.what}"
             s.refuse(what, found.cure, source.at(found.node))
-    around = [(names[name], value) for name, value in held or ()]
-    return s.call(v.Static(known[key]), [], dict([*generator.arguments, *around]))
+    given = {names[name]: value for name, value in around.items()}
+    return s.call(v.Static(known[key]), [], dict(generator.arguments) | given)
 
 
 def iterator_of(s: LoweringState, value: v.Abstract) -> v.Abstract:
@@ -128,20 +131,21 @@ def stepped(s: LoweringState, node: ast.Assign) -> ast.expr:
             why = misread(s, node, name, steps)
             if why is None:
                 return value
-            if not steps:
-                s.refuse(f"{shown(name)} is a view of a dict, {why}", f"make a list of it: {shown(name)} = list(...)")
+            if not steps or (not is_lazy(value) and (why := misread(s, node, name, False)) is not None):
+                kind = "an iterator" if steps else "a view of a dict"
+                s.refuse(f"{shown(name)} is {kind}, {why}", f"make a list of it: {shown(name)} = list(...)")
         case _:
             pass
-    return held(s, value)
+    return in_steps(s, value)
 
 
-def held(s: LoweringState, value: ast.expr) -> ast.expr:
+def in_steps(s: LoweringState, value: ast.expr) -> ast.expr:
     """An expression whose value something holds: where it makes an iterator, one that is stepped."""
     if not makes_iterator(s, value):
         return value
     known = s.context.memory.rewritten
     if (value, "stepped") not in known:
-        known[value, "stepped"] = _in_steps(value)
+        known[value, "stepped"] = _stepped(value)
     found: ast.expr = known[value, "stepped"]
     return found
 
@@ -149,17 +153,19 @@ def held(s: LoweringState, value: ast.expr) -> ast.expr:
 def given(s: LoweringState, function: v.Abstract, node: ast.Call) -> list[ast.expr]:
     """The positional arguments of a call: iterators as what is stepped, where they are kept or not read once."""
     if isinstance(node.func, ast.Attribute) and node.func.attr in KEEPING:
-        return [held(s, x) for x in node.args]
+        return [in_steps(s, x) for x in node.args]
+    if not any(makes_iterator(s, x) for x in node.args):
+        return node.args
     bound = isinstance(function, v.Method)
     if isinstance(function, v.Static) and isinstance(function.value, type):
         function, bound = v.Static(inspect.getattr_static(function.value, "__init__", None)), True
     source = text_of(s, function.function if isinstance(function, v.Method) else function)
-    if source is None or not any(makes_iterator(s, x) for x in node.args):
+    if source is None:
         return node.args
     names = [p.arg for p in (*source.node.args.posonlyargs, *source.node.args.args)][bound:]
     names += [""] * len(node.args)
     pairs = zip(names, node.args, strict=False)
-    return [x if name and is_consumed(source.node, name) else held(s, x) for name, x in pairs]
+    return [x if name and is_consumed(source.node, name) else in_steps(s, x) for name, x in pairs]
 
 
 KEEPING = frozenset({"add", "append", "appendleft", "insert", "setdefault"})
@@ -170,7 +176,18 @@ _OVER_ONE = {"chain": 0, "dropwhile": 1, "enumerate": 0, "filter": 1, "islice": 
 """Which argument these functions take step by step."""
 
 
-def _in_steps(value: ast.expr) -> ast.expr:
+def is_lazy(value: ast.expr) -> bool:
+    """Can the items of an iterator be computed when they are asked for? Others are read as a whole first."""
+    match value:
+        case ast.GeneratorExp():
+            return True
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=args) if name in _OVER_ONE:
+            return len(args) > _OVER_ONE[name] and not any(isinstance(x, ast.Starred) for x in args)
+        case _:
+            return False
+
+
+def _stepped(value: ast.expr) -> ast.expr:
     """An iterator whose items are computed when they are asked for."""
     made = copy.copy(value)
     match made:
@@ -179,21 +196,18 @@ def _in_steps(value: ast.expr) -> ast.expr:
             first.iter = _step_by_step(first.iter)
             made.generators = [first, *rest]
             return made
-        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=args) if name in _OVER_ONE:
-            at = _OVER_ONE[name]
-            if len(args) > at and not any(isinstance(x, ast.Starred) for x in args):
-                made.args = [_step_by_step(x) if k == at else x for k, x in enumerate(args)]
-                return made
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=args) if is_lazy(made):
+            made.args = [_step_by_step(x) if k == _OVER_ONE[name] else x for k, x in enumerate(args)]
+            return made
         case _:
-            pass
-    return _step_by_step(value)
+            return _step_by_step(value)
 
 
 def _step_by_step(value: ast.expr) -> ast.expr:
-    return ast.copy_location(ast.Call(ast.copy_location(ast.Constant(in_steps), value), [value], []), value)  # type: ignore[arg-type]
+    return ast.copy_location(ast.Call(ast.copy_location(ast.Constant(step_by_step), value), [value], []), value)  # type: ignore[arg-type]
 
 
-def in_steps(items: Any) -> Any:
+def step_by_step(items: Any) -> Any:
     """Known to the front end (`prelude.py`): `generator_of`."""
     return iter(items)
 

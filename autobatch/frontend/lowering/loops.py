@@ -38,6 +38,7 @@ from autobatch.frontend.lowering.carrying import (
 )
 from autobatch.frontend.lowering.comprehensions import appended_list, scan
 from autobatch.frontend.lowering.exceptions import in_range
+from autobatch.frontend.lowering.iterators import in_steps, is_lazy
 from autobatch.frontend.lowering.numbers import combine, negate, operand_of, traced
 from autobatch.frontend.lowering.sequences import length, sequence
 from autobatch.frontend.lowering.state import BROKE, CONTINUED, FLAGS, RETURNED, Impure, LoweringState
@@ -54,9 +55,11 @@ from autobatch.frontend.syntax.invalidation import (
     changed_by_calls,
     changes_argument,
     changes_own_list,
+    makes_iterator,
     refuse_calls,
     refuse_changes,
     refuse_other_items,
+    sees_changes,
 )
 from autobatch.frontend.syntax.sources import Lent, mutated, stores
 from autobatch.frontend.types import values as v
@@ -109,7 +112,10 @@ def for_statement(s: LoweringState, node: ast.For) -> None:
 def _run(s: LoweringState, node: ast.For) -> bool:
     """The turns of a loop over what it runs over as a whole. False where its `else` is done too."""
     held = _run_over(s, node.iter)
-    items = iterated(s, node.iter)
+    if makes_iterator(s, node.iter) and is_lazy(node.iter) and sees_changes(s, node):
+        items: v.Abstract = s.evaluate(in_steps(s, node.iter))
+    else:
+        items = iterated(s, node.iter)
     if written(s, items, "__next__"):
         run_by_steps(s, node, items)
         return False

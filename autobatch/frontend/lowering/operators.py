@@ -56,7 +56,7 @@ from autobatch.frontend.lowering.numbers import (
     unary,
 )
 from autobatch.frontend.lowering.selection import is_function, of_each, select, tested
-from autobatch.frontend.lowering.sequences import arithmetic, bounds_of, is_tuple, item, members, sequence, sliced
+from autobatch.frontend.lowering.sequences import arithmetic, bounds_of, is_tuple, item, sequence, sliced
 from autobatch.frontend.lowering.state import ClassTest, Impure, LoweringState, expand, fold, hand_out, note_contents
 from autobatch.frontend.lowering.unions import alike, by_type, of_sorts, taken_as
 from autobatch.frontend.memory import dict_heap, heaps, list_heap
@@ -667,6 +667,8 @@ def _known(s: LoweringState, condition: Operand) -> v.Abstract:
 
 def contains(s: LoweringState, container: v.Abstract, value: v.Abstract) -> v.Abstract:
     """`value in container`"""
+    if isinstance(container, v.Generator):
+        return s.call(v.Static(_read_up_to), [container, value])
     container = present(s, container)
     if isinstance(container, v.Static):
         if isinstance(value, v.Static) and not (inputs(container.value) and container_kind(container.value)):
@@ -679,6 +681,8 @@ def contains(s: LoweringState, container: v.Abstract, value: v.Abstract) -> v.Ab
     container = viewed(s, container)
     if written(s, container, "__contains__"):
         return s.call(attribute(s, container, "__contains__"), [value])
+    if written(s, container, "__next__"):
+        return s.call(v.Static(_read_up_to), [container, value])
     if isinstance(container, v.Leaf) and isinstance(container.type, Ref):
         found_ = forms_of(s, container)
         if found_ is not None and forms.is_dict(s, container) and isinstance(value, v.Static):
@@ -693,7 +697,7 @@ def contains(s: LoweringState, container: v.Abstract, value: v.Abstract) -> v.Ab
         return tables.holds(s, table, value)
     if isinstance(table, v.Record) and table.kind == "dict":
         container = v.Record("tuple", tuple(range(len(table.keys))), tuple(map(v.Static, table.keys)))
-    found = members(s, container)
+    found = sequence(s, container)
     if isinstance(found, v.Lazy):
         hits = s.context.rules.materialise(s, v.Lazy(found.length, lambda t, i: equal(t, found.item(t, i), value)))
         assert isinstance(hits, v.Listing)
@@ -707,6 +711,11 @@ def contains(s: LoweringState, container: v.Abstract, value: v.Abstract) -> v.Ab
             continue
         result = hit if isinstance(result, bool) else combine(s, "or", result, hit)
     return v.Static(result) if isinstance(result, bool) else v.Leaf(result)
+
+
+def _read_up_to(iterator: Any, value: Any) -> Any:
+    """`value in iterator`, which reads no item behind the value."""
+    return any(x == value for x in iterator)
 
 
 def _called(meaning: Callable[..., v.Abstract], node: Any, arity: int) -> Callable[..., v.Abstract]:

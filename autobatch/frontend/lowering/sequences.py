@@ -197,13 +197,6 @@ def _item_there(s: LoweringState, value: v.Abstract, index: v.Abstract) -> v.Abs
     return item(s, found, index)
 
 
-def members(s: LoweringState, value: v.Abstract) -> v.Record | v.Lazy:
-    """What `in` looks at."""
-    if isinstance(value, v.Generator):
-        s.refuse("`in` a generator cannot be compiled", "write any(x == y for x in g(...))")
-    return sequence(s, value)
-
-
 def begin(s: LoweringState, value: v.Abstract) -> v.Abstract:
     """What `iter(value)` is, where a class of the user says so; else the value."""
     if isinstance(value, v.Generator):

@@ -36,7 +36,7 @@ from autobatch.frontend.lowering.sequences import zipped
 from autobatch.frontend.lowering.state import BROKE, FunctionFrame, LoweringState, Restart, variable, wrap
 from autobatch.frontend.syntax import cells
 from autobatch.frontend.syntax.invalidation import ITERATORS
-from autobatch.frontend.syntax.scopes import is_cell
+from autobatch.frontend.syntax.scopes import MUTATORS, is_cell
 from autobatch.frontend.syntax.sources import (
     FunctionSource,
     Inlined,
@@ -118,9 +118,21 @@ def tells_apart(generator: v.Generator, loop: ast.For) -> bool:
 
 
 def _changes(source: FunctionSource) -> bool:
+    """Does a generator change what is not its own?"""
     own = frozenset(n.id for n in ast.walk(source.node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
-    outer = any(isinstance(n, ast.Nonlocal | ast.Global) for n in ast.walk(source.node))
-    return outer or not own.issuperset(changed(*source.body))
+    inner = [n for n in ast.walk(source.node) if _changes_inside(n)]
+    return bool(inner) or not own.issuperset(changed(*source.body))
+
+
+def _changes_inside(node: ast.AST) -> bool:
+    """Does it change what a field or element holds, or a variable of another function?"""
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Attribute() | ast.Subscript(), attr=name)):
+            return name in MUTATORS
+        case ast.Attribute(value=holder, ctx=ast.Store()) | ast.Subscript(value=holder, ctx=ast.Store()):
+            return not isinstance(holder, ast.Name)
+        case _:
+            return isinstance(node, ast.Nonlocal | ast.Global)
 
 
 def _is_quiet(statement: ast.stmt) -> bool:
@@ -290,7 +302,7 @@ def _bind(s: LoweringState, generator: v.Generator, own: dict[str, str]) -> None
         if name in own:
             s.bind(own[name], held[name] if name in held else variable(elsewhere, name))
     for name in sorted(source.cells_read):
-        cells.passthrough(s, source, name, name in source.cells_changed)
+        cells.pass_through(s, source, name, name in source.cells_changed)
 
 
 def _inlined(s: LoweringState, node: ast.For, source: FunctionSource, inside: bool) -> Inlined:
@@ -756,18 +768,22 @@ def _slices(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
 
 def _zips(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     given = [k for k, x in enumerate(args) if isinstance(x, v.Generator)]
-    if kwargs.get("strict", v.Static(False)) != v.Static(False):
-        s.refuse("zip() of a generator cannot be strict here", "make a list of it: zip(list(...), ...)")
+    strict = kwargs.get("strict", v.Static(False))
+    if not isinstance(strict, v.Static):
+        s.refuse("`strict` of zip() is computed", "write two calls, in the arms of an `if`")
+    several = len(given) > 1 or (strict.value and len(args) > 1)
     match args:
-        case [items, v.Generator() as other] if len(given) == 2 and other.source.function is _count:
+        case _ if not several or strict.value:
+            pass
+        case [items, v.Generator() as other] if other.source.function is _count:
             return lent(s, _counted, items=items, **dict(other.arguments))
-        case [v.Generator() as other, items] if len(given) == 2 and other.source.function is _count:
+        case [v.Generator() as other, items] if other.source.function is _count:
             return lent(s, _numbered, **dict(other.arguments), items=items)
-    if len(given) > 1:
+    if several:
         first, second, *rest = [s.call(v.Static(iter), [x]) for x in args]
-        rows = s.context.rules.iterator(s, lent(s, _zip_two, first=first, second=second))
+        rows = s.context.rules.iterator(s, lent(s, _zip_two, first=first, second=second, strict=strict))
         for other in rest:
-            rows = s.context.rules.iterator(s, lent(s, _zip_more, rows=rows, other=other))
+            rows = s.context.rules.iterator(s, lent(s, _zip_more, rows=rows, other=other, strict=strict))
         return rows
     at = given[0]
     items, before, behind = args[at], args[:at], args[at + 1 :]
@@ -847,22 +863,36 @@ def _cycle(items: Any) -> Any:
             yield item
 
 
-def _zip_two(first: Any, second: Any) -> Any:
+def _zip_two(first: Any, second: Any, strict: Any) -> Any:
     for item in first:
         try:
             found = next(second)
         except StopIteration:
+            if strict:
+                raise ValueError("zip() argument 2 is shorter than argument 1") from None
             return
         yield item, found
+    if strict and _has_more(second):
+        raise ValueError("zip() argument 2 is longer than argument 1")
 
 
-def _zip_more(rows: Any, other: Any) -> Any:
+def _zip_more(rows: Any, other: Any, strict: Any) -> Any:
     for row in rows:
         try:
             found = next(other)
         except StopIteration:
+            if strict:
+                raise ValueError("zip() argument is shorter than the ones before") from None
             return
         yield (*row, found)
+    if strict and _has_more(other):
+        raise ValueError("zip() argument is longer than the ones before")
+
+
+def _has_more(iterator: Any) -> Any:
+    for _ in iterator:
+        return True
+    return False
 
 
 def through(iterator: Any) -> Any:

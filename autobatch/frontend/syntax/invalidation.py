@@ -292,8 +292,19 @@ def changes_own_list(s: LoweringState, node: ast.For, name: str) -> bool:
     return any(changed_list(x, own) in names and not _leaves(node, x) for x in parts)
 
 
+def sees_changes(s: LoweringState, node: ast.For) -> bool:
+    """Is what a loop runs over changed in its turns?"""
+    return any(True for _ in _changes_read(s, node))
+
+
 def refuse_changes(s: LoweringState, node: ast.For) -> None:
     """Refuse a loop over lists that are changed in its turns, but for the element of the turn: `xs[k] = 2 * x`."""
+    for name, what, cure in _changes_read(s, node):
+        _refuse(s, name, what, cure)
+
+
+def _changes_read(s: LoweringState, node: ast.For) -> Iterator[tuple[str | None, str, str]]:
+    """What is changed of what a loop runs over, while what is done, and what to do."""
     read = _read(s, node.iter)
     lists, named = _with_aliases(s, read.lists), _with_aliases(s, read.named)
     lists -= {n for n in lists if n in s.env and _is_dict(s.env[n].value)}  # those fail as Python's do
@@ -301,11 +312,11 @@ def refuse_changes(s: LoweringState, node: ast.For) -> None:
     for part in (x for inner in node.body for x in nodes_in(inner)):
         if (name := changed_list(part, own)) in lists and not _leaves(node, part):
             cure = f"loop over a copy, list({shown(name or '')}), or over indices with `while`"
-            _refuse(s, name, "a loop runs over it", cure)
+            yield name, "a loop runs over it", cure
         if not isinstance(part, ast.Name) and (name := changed_name(part)) in named and not _leaves(node, part):
-            _refuse(s, name, STEPS, "make a list of what it runs over: list(...)")
+            yield name, STEPS, "make a list of what it runs over: list(...)"
     for name in read.named.intersection(stores(node.target, *node.body)):
-        _refuse(s, name, STEPS, "make a list of what it runs over: list(...)")
+        yield name, STEPS, "make a list of what it runs over: list(...)"
 
 
 def refuse_other_items(s: LoweringState, node: ast.For) -> None:

@@ -53,18 +53,55 @@ class NotAMachine(Exception):
         self.node, self.what, self.cure = node, what, cure
 
 
-def class_of(node: ast.FunctionDef, file: str, globals: dict[str, Any], captured: Mapping[str, str]) -> type:
+def class_of(
+    node: ast.FunctionDef, file: str, globals: dict[str, Any], captured: Mapping[str, str], own: str | None = None
+) -> type:
     """The class of what calls of a generator function give. `captured`: variables of the functions around it, and
-    as what arguments `__init__` takes them.
+    as what arguments `__init__` takes them; `own`: the variable that holds the function itself, where it calls itself.
 
     Raises:
       NotAMachine: it holds what cannot be resumed: `yield` in `with`, `finally` or an expression.
     """
-    methods = _Machine(copy.deepcopy(node), captured).methods()
+    written = copy.deepcopy(node)
+    if own is not None:
+        _Recursive(written, own, captured).visit(written)
+    methods = _Machine(written, captured).methods()
     members: dict[str, Any] = {m.name: _function(m, file, globals) for m in methods}
     if not any(isinstance(n, ast.Return) and n.value is not None for n in _own(node.body)):
         members[RESULT] = None
-    return type(f"generator {node.name}", (), {"__module__": globals.get("__name__", ""), **members})
+    made = type(f"generator {node.name}", (), {"__module__": globals.get("__name__", ""), **members})
+    for constant in (n for m in methods for n in ast.walk(m) if isinstance(n, ast.Constant)):
+        if constant.value is _Recursive:
+            constant.value = made  # type: ignore[assignment]
+    return made
+
+
+class _Recursive(ast.NodeTransformer):
+    """Writes calls of a local generator in itself as calls of its class. That stands there when it is made; till then
+    this class does."""
+
+    def __init__(self, function: ast.FunctionDef, own: str, captured: Mapping[str, str]) -> None:
+        self.function, self.own, self.captured = function, own, captured
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        match node.func:
+            case ast.Name(id=name) if name == self.own:
+                given = [
+                    *(a for a in node.args if not isinstance(a, ast.Starred)),
+                    *(k for k in node.keywords if k.arg),
+                ]
+                if len(given) != len(parameters(self.function)):
+                    raise NotAMachine(node, "it calls itself without all of its arguments", "give all of them")
+                node.func = _like(_known(_Recursive), node)
+                node.keywords += [_like(ast.keyword(given, _get(name)), node) for name, given in self.captured.items()]
+            case _:
+                pass
+        return self.generic_visit(node)  # type: ignore[return-value]
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id == self.own:
+            raise NotAMachine(node, "it names itself, not only to call itself", "hand the function to it")
+        return node
 
 
 def _function(node: ast.FunctionDef, file: str, globals: dict[str, Any]) -> types.FunctionType:
@@ -81,6 +118,8 @@ def _function(node: ast.FunctionDef, file: str, globals: dict[str, Any]) -> type
 class _Plain(ast.NodeTransformer):
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
         known: Any = node.value
+        if known is _Recursive:
+            return ast.copy_location(ast.Call(_get("type"), [_get(_SELF)], []), node)
         return ast.copy_location(ast.Name(known.__name__, ast.Load()), node) if callable(known) else node
 
 
