@@ -160,7 +160,7 @@ def given(s: LoweringState, function: v.Abstract, node: ast.Call) -> list[ast.ex
     if isinstance(function, v.Static) and isinstance(function.value, type):
         function, bound = v.Static(inspect.getattr_static(function.value, "__init__", None)), True
     source = text_of(s, function.function if isinstance(function, v.Method) else function)
-    if source is None:
+    if source is None or not source.is_shown:
         return node.args
     names = [p.arg for p in (*source.node.args.posonlyargs, *source.node.args.args)][bound:]
     names += [""] * len(node.args)
