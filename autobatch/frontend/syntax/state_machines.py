@@ -86,11 +86,8 @@ class _Recursive(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         match node.func:
             case ast.Name(id=name) if name == self.own:
-                given = [
-                    *(a for a in node.args if not isinstance(a, ast.Starred)),
-                    *(k for k in node.keywords if k.arg),
-                ]
-                if len(given) != len(parameters(self.function)):
+                spread = any(isinstance(x, ast.Starred) for x in node.args) or any(k.arg is None for k in node.keywords)
+                if spread or len(node.args) + len(node.keywords) != len(parameters(self.function)):
                     raise NotAMachine(node, "it calls itself without all of its arguments", "give all of them")
                 node.func = _like(_known(_Recursive), node)
                 node.keywords += [_like(ast.keyword(given, _get(name)), node) for name, given in self.captured.items()]
@@ -291,6 +288,8 @@ class _Machine:
 
     def from_another(self, node: ast.stmt, value: ast.expr, block: _Block, around: _Around) -> _Block | None:
         """`yield from`: a loop over the other one. `x = yield from g` is what it has returned."""
+        if self.takes_sent:
+            raise NotAMachine(node, "what is sent to it goes to another one by `yield from`", "write the loop out")
         item, other = f"<item {self.iterators}>", self.iterator()
         body: list[ast.stmt] = [ast.Expr(ast.Yield(ast.Name(item, ast.Load())))]
         loop = ast.For(ast.Name(item, ast.Store()), value, body, [])
