@@ -155,5 +155,5 @@ def test_one_that_is_sent_values() -> None:
             s = s + v
         return s
 
-    with pytest.raises(ab.UnsupportedError, match="which `send` decides"):
+    with pytest.raises(ab.ExampleError, match="TypeError: None"):  # a loop sends None
         ab.batched(f)([1.0])

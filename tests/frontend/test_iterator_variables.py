@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 import autobatch as ab
-from autobatch.testing import check_equivalence
+from autobatch.testing import assert_same, check_equivalence
 from tests.frontend.batches import refused
 
 XS = [[0.9, 0.41, -0.7, 1.3, 2.1], [0.5, 1.7], [1.4, 0.31, 0.8], [0.05]]
@@ -71,19 +72,40 @@ def test_iterators_of_what_is_changed() -> None:
                 known[2] = x
         return s
 
-    def of_pairs(w, xs):
-        ys = [x for x in xs if x * w > 0.3]
-        pairs = enumerate(ys)
-        s = next(pairs, (0, 0.0))[1]
-        for k, y in pairs:
-            grow(ys, y)
-            s += k * y
-        return s
-
-    def twice_in_a_call(w, xs):
-        it = iter(xs)
-        return sum(it, next(it)) if xs[0] * w > 0.3 else 0.0
-
     refused(of_a_dict, XS, jnp.float32(1.1), saying="kept of what is changed behind it")
-    refused(of_pairs, XS, jnp.float32(1.1), saying="an iterator, or a view of a dict, that is read more than once")
-    refused(twice_in_a_call, XS, jnp.float32(1.1), saying="over what nothing changes behind it")
+
+
+def of_pairs(w, xs):
+    ys = [x for x in xs if x * w > 0.3]
+    pairs = enumerate(ys)
+    s = next(pairs, (0, 0.0))[1]
+    for k, y in pairs:
+        grow(ys, y)
+        s += k * y
+    return s
+
+
+def of_pairs_by_a_module(w, xs):
+    ys = [x for x in xs if x * w > 0.3]
+    pairs = enumerate(ys)
+    s = next(pairs, (0, 0.0))[1]
+    for k, y in pairs:
+        THIS.grow(ys, y)
+        s += k * y
+    return s
+
+
+def twice_in_a_call(w, xs):
+    it = iter(xs)
+    return sum(it, next(it)) if xs[0] * w > 0.3 else 0.0
+
+
+THIS = sys.modules[__name__]
+
+
+@pytest.mark.parametrize("function", [of_pairs, of_pairs_by_a_module, twice_in_a_call])
+def test_iterators_that_are_no_places(function) -> None:
+    w = jnp.float32(1.1)
+    with ab.options(trace=False):
+        found = ab.unbatch(ab.batched(function, in_axes=(None, 0), backend="llvm")(w, XS))
+    assert_same(found, [function(w, xs) for xs in XS])

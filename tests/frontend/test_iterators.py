@@ -124,16 +124,26 @@ def other_items(w: Any, xs: list[float]) -> Any:
     return total
 
 
-REFUSED = (
-    twice, mapped_twice, pairs_twice, in_a_loop, late, searched, parameter, chained, view, chained_behind, of_pairs,
-    mapped, filtered, called_by_elements, other_items,
+STEPPED = (
+    twice, mapped_twice, pairs_twice, in_a_loop, late, searched, parameter, chained, chained_behind, mapped, filtered,
 )  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["interpret", "llvm"])
+@pytest.mark.parametrize("program", STEPPED, ids=lambda f: f.__name__)
+def test_iterators_are_stepped(program: Callable[..., Any], backend: str) -> None:
+    f, w = ab.batched(program, in_axes=(None, 0), backend=backend), jnp.float32(1.5)
+    with ab.options(trace=False):
+        assert_same(ab.unbatch(f(w, BATCH)), [program(w, xs) for xs in BATCH])
+
+
+REFUSED = (view, of_pairs, called_by_elements, other_items)
 
 
 @pytest.mark.parametrize("program", REFUSED, ids=lambda f: f.__name__)
 def test_what_is_read_as_a_whole_is_refused_and_traced(program: Callable[..., Any]) -> None:
     f, w = ab.batched(program, in_axes=(None, 0)), jnp.float32(1.5)
-    with pytest.raises(ab.UnsupportedError, match="is an iterator|is changed while a (loop|comp)"):
+    with pytest.raises(ab.UnsupportedError, match="is a view|is changed while a (loop|comp)"):
         f(w, BATCH)
     with ab.options(trace=True, backend="interpret"), warnings.catch_warnings():
         warnings.simplefilter("ignore", ab.StructureWarning)

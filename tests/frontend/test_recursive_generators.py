@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import autobatch as ab
-from autobatch.testing import Tree, check_equivalence
+from autobatch.testing import Tree, assert_same, check_equivalence
 from autobatch.testing.programs import typical_tree
 from tests.memory.pairs import W
 
@@ -180,7 +180,9 @@ def changing(w: Any, t: Tree) -> Any:
     return s
 
 
-@pytest.mark.parametrize(("program", "message"), [(left, "a loop may leave"), (changing, "may see what changes")])
-def test_refused_by_name(program: Callable[..., Any], message: str) -> None:
-    with pytest.raises(ab.UnsupportedError, match=message):
-        ab.batched(program, in_axes=(None, 0))(W, [typical_tree()])
+@pytest.mark.parametrize("program", [left, changing])
+def test_what_a_loop_tells_from_a_list_is_stepped(program: Callable[..., Any]) -> None:
+    trees = [typical_tree(), typical_tree().kids[0]]
+    with ab.options(trace=False):
+        found = ab.unbatch(ab.batched(program, in_axes=(None, 0), backend="llvm")(W, trees))
+    assert_same(found, [program(W, t) for t in trees])

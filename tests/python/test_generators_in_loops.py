@@ -7,7 +7,6 @@ from contextlib import contextmanager
 import pytest
 
 import autobatch as ab
-from autobatch.errors import UnsupportedError
 from autobatch.testing import assert_same
 
 BACKENDS = ["llvm", "auto", pytest.param("xla", marks=pytest.mark.xla), "interpret"]
@@ -115,7 +114,7 @@ def in_a_comprehension(xs):
 
 FUNCTIONS = [
     a_list, a_dict_of_the_function_around, an_object, by_a_context_manager, while_it_runs, summed, on_one_path,
-    in_a_comprehension,
+    in_a_comprehension, under_two_names,
 ]  # fmt: skip
 
 
@@ -123,8 +122,3 @@ FUNCTIONS = [
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_what_they_change_is_kept(function, backend):
     assert_same(ab.unbatch(ab.batched(function, backend=backend)(X)), list(map(function, X)))
-
-
-def test_under_two_names_it_is_refused():
-    with ab.options(trace=False), pytest.raises(UnsupportedError, match="while a generator runs that was given it"):
-        ab.batched(under_two_names)(X)

@@ -33,7 +33,7 @@ from autobatch.frontend.syntax.invalidation import (
     text_of,
 )
 from autobatch.frontend.syntax.scopes import shown
-from autobatch.frontend.syntax.state_machines import NotAMachine, class_of
+from autobatch.frontend.syntax.state_machines import NotAMachine, class_of, yields
 from autobatch.frontend.types import values as v
 
 
@@ -162,6 +162,8 @@ def given(s: LoweringState, function: v.Abstract, node: ast.Call) -> list[ast.ex
     source = text_of(s, function.function if isinstance(function, v.Method) else function)
     if source is None or not source.is_shown:
         return node.args
+    if yields(source.node):
+        return [in_steps(s, x) for x in node.args]
     names = [p.arg for p in (*source.node.args.posonlyargs, *source.node.args.args)][bound:]
     names += [""] * len(node.args)
     pairs = zip(names, node.args, strict=False)

@@ -644,6 +644,10 @@ def _round(
         if isinstance(result, v.Generator):
             _refuse_generator(state, result.source)
         result = stored(state, result)
+        if iterators.is_iterator(state, result):
+            state.refuse(
+                f"the result of {_shown_name(fun)} is a generator or iterator", "return a list of what it gives"
+            )
     except UnknownResult:
         return None
     except Ended:

@@ -16,6 +16,7 @@ import ast
 import builtins
 import copy
 import itertools
+import sys
 import types
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -344,15 +345,21 @@ def with_iterators_as_places(
         return node
     meanings = tuple(name for name in ("iter", "next", "len", *_LAZY) if name in globals)
     endless = tuple(n for n, x in globals.items() if x is itertools.count or x is itertools.cycle)
-    modules = tuple(n for n, x in globals.items() if isinstance(x, types.ModuleType))
+    modules = tuple(n for n, x in globals.items() if isinstance(x, types.ModuleType) and _is_of_a_library(x))
     of_itertools = tuple(n for n in modules if globals[n] is itertools)
     return _with_counted_iterators(node, _ModuleNames(meanings, endless, of_itertools, modules), changed)
+
+
+def _is_of_a_library(module: types.ModuleType) -> bool:
+    """Is it a module whose functions change no list that they are given, but those that are known to?"""
+    package = module.__name__.split(".")[0]
+    return package in sys.stdlib_module_names or package in ("jax", "numpy", "scipy")
 
 
 @dataclass(frozen=True)
 class _ModuleNames:
     """Names of the module: those that hide Python's, those of `itertools.count` and `cycle`, those of `itertools`
-    itself, and those of all modules."""
+    itself, and those of modules of libraries."""
 
     hidden: tuple[str, ...]
     endless: tuple[str, ...]
