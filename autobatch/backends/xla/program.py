@@ -23,7 +23,8 @@ from autobatch.errors import UnsupportedError
 from autobatch.ir import core
 from autobatch.ir.system import Compute, Equation, Variable
 from autobatch.options import Options
-from autobatch.passes.autodiff import Adjoint, Policy, RowCotangents, differentiate
+from autobatch.passes.autodiff.adjoint import Adjoint, RowCotangents, differentiate
+from autobatch.passes.autodiff.rules import Policy
 from autobatch.passes.schedule.costs import TYPICAL, MachineCosts
 from autobatch.passes.schedule.fission import Recurrence, Schedule, print_schedule
 from autobatch.planning.plan import DataPlan
