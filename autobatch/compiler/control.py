@@ -40,7 +40,7 @@ from autobatch.passes.control.refuse import (
 from autobatch.passes.control.stack import Limits, Repeats
 from autobatch.passes.control.uniform_loops import Turns
 from autobatch.passes.memory.arenas import decided_by_device, left_to_traces
-from autobatch.passes.simplify.inline import recursive_functions
+from autobatch.passes.simplify import recursive_functions
 from autobatch.source import Span
 
 

@@ -77,7 +77,7 @@ def _all_values(module: Module) -> Iterable[Value]:
 
 
 def with_masked(region: Region) -> Iterable[Value]:
-    """The values of a region, and of masked operations in it, which `passes/simplify/forward.py` opens."""
+    """The values of a region, and of masked operations in it, which `passes/simplify.py` opens."""
     yield from region_values(region)
     for i in walk(region):
         if isinstance(i, Apply) and i.op.name == "masked" and not i.op.is_jax:

@@ -50,7 +50,7 @@ from autobatch.passes.analysis.liveness import with_saved_registers
 from autobatch.passes.analysis.structure import StructureFacts
 from autobatch.passes.control.overflows import UNKNOWN, checked_integer, in_place, is_inside
 from autobatch.passes.control.uniform_loops import as_loop
-from autobatch.passes.simplify.inline import call_graph, recursive_functions
+from autobatch.passes.simplify import call_graph, recursive_functions
 from autobatch.source import Span
 
 # ---- blocks

@@ -51,7 +51,7 @@ from autobatch.ir.ops import OF_CONTROL, Op, own
 from autobatch.ir.rewrite import Fresh, copy_region, substitute, with_regions
 from autobatch.passes.analysis.fallible import lacking
 from autobatch.passes.control.stack import words
-from autobatch.passes.simplify.inline import call_graph
+from autobatch.passes.simplify import call_graph
 from autobatch.source import Span
 
 # ---- statuses

@@ -44,7 +44,7 @@ from autobatch.ir.core import (
 from autobatch.ir.ops import NO_ELEMENTS, OWN, Op, own
 from autobatch.ir.rewrite import ConstantPool, Fresh, with_regions
 from autobatch.passes.analysis.fallible import is_there
-from autobatch.passes.memory.made_lists import SMALL, Update, is_item, reads_at
+from autobatch.passes.simplify import SMALL, Update, is_item, reads_at
 from autobatch.source import NOWHERE
 
 # ---- arena operations

@@ -72,7 +72,7 @@ from autobatch.passes.memory.arena_memory import (
     made_type,
     stores_behind_branches,
 )
-from autobatch.passes.simplify.inline import call_graph, recursive_functions
+from autobatch.passes.simplify import call_graph, recursive_functions
 from autobatch.passes.strings import spelt
 
 # ---- arena lists

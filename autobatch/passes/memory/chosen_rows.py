@@ -56,7 +56,7 @@ from autobatch.ir.rewrite import calls, region_values, with_entry_apart, with_re
 from autobatch.passes.analysis.fallible import deciding, lacking
 from autobatch.passes.memory.arenas import TABLES
 from autobatch.passes.memory.rows import ZERO, Lowering
-from autobatch.passes.simplify.inline import recursive_functions
+from autobatch.passes.simplify import recursive_functions
 
 # ---- partial rows
 #

@@ -53,7 +53,7 @@ from autobatch.ir.rewrite import ConstantPool, Fresh, region_values, with_entry_
 from autobatch.passes.analysis.single_characters import all_single
 from autobatch.passes.control.stack import words
 from autobatch.passes.memory.arenas import Device
-from autobatch.passes.simplify.inline import recursive_functions
+from autobatch.passes.simplify import recursive_functions
 from autobatch.passes.strings import spelt
 from autobatch.passes.strings.words import Rewriter, decided_words, is_word, jax_op
 from autobatch.source import Span

@@ -53,7 +53,7 @@ from autobatch.passes.control.overflows import UNKNOWN
 from autobatch.passes.control.stack import words
 from autobatch.passes.memory.arenas import Device, decided_by_device, lists_of_numbers
 from autobatch.passes.memory.chosen_rows import handing_on
-from autobatch.passes.simplify.inline import recursive_functions
+from autobatch.passes.simplify import recursive_functions
 from autobatch.passes.strings import spelt
 from autobatch.source import NOWHERE
 

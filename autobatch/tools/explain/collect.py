@@ -57,7 +57,7 @@ from autobatch.passes.schedule import costs, fission
 from autobatch.passes.schedule.contractions import row_product
 from autobatch.passes.schedule.fission import Recurrence, Schedule, ScheduleStage
 from autobatch.passes.schedule.sharing import CONTRACTIONS
-from autobatch.passes.simplify.inline import call_graph, recursive_functions
+from autobatch.passes.simplify import call_graph, recursive_functions
 from autobatch.planning.plan import DataPlan, of_word
 from autobatch.source import NOWHERE, Span
 from autobatch.tools.explain.facts import (

@@ -8,8 +8,7 @@ import pytest
 import autobatch as ab
 from autobatch.ir.core import Apply, If, Value, walk
 from autobatch.ir.printer import parse
-from autobatch.passes.simplify.cse import eliminate_common
-from autobatch.passes.simplify.forward import forward
+from autobatch.passes.simplify import eliminate_common, forward
 
 MASKED = """module()
 
