@@ -28,8 +28,8 @@ from autobatch.ir.template import Integers
 from autobatch.options import Options
 from autobatch.passes.analysis.fallible import device_values, fallible_reads
 from autobatch.passes.analysis.structure import StructureFacts
+from autobatch.passes.control.loops import Turns, numbers_of
 from autobatch.passes.control.masks import Masked, Obstacle
-from autobatch.passes.control.on_device import numbers_of
 from autobatch.passes.control.refuse import (
     TracedDecidesError,
     refuse_made_strings,
@@ -38,7 +38,6 @@ from autobatch.passes.control.refuse import (
     refuse_wide_constants_alone,
 )
 from autobatch.passes.control.stack import Limits, Repeats
-from autobatch.passes.control.uniform_loops import Turns
 from autobatch.passes.memory.arenas import decided_by_device, left_to_traces
 from autobatch.passes.simplify import recursive_functions
 from autobatch.source import Span

@@ -18,13 +18,12 @@ from autobatch.ir.system import System, print_system
 from autobatch.ir.verifier import verify
 from autobatch.options import Options
 from autobatch.passes.analysis.structure import analyse
+from autobatch.passes.control.loops import fuse_uniform_loops, loops_to_functions, run_on_device
 from autobatch.passes.control.masks import mask_numeric_control, take_gradients
-from autobatch.passes.control.on_device import run_on_device
 from autobatch.passes.control.overflows import add_up_by_loops, keep_known_bounds, mark_integers
 from autobatch.passes.control.refuse import check_unread
 from autobatch.passes.control.stack import use_stack
 from autobatch.passes.control.status import cut_off, hand_up_statuses
-from autobatch.passes.control.uniform_loops import fuse_uniform_loops, loops_to_functions
 from autobatch.passes.frames.frames import build_system, specialise
 from autobatch.passes.memory.arenas import lists_in_arenas
 from autobatch.passes.memory.chosen_rows import objects_as_rows, shared_as_rows

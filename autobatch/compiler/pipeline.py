@@ -63,8 +63,8 @@ from autobatch.ir.system import System, print_system
 from autobatch.ir.template import NO_INTEGERS, Integers
 from autobatch.options import Options
 from autobatch.passes.analysis.structure import Decisions
+from autobatch.passes.control.loops import Turns
 from autobatch.passes.control.overflows import unchecked
-from autobatch.passes.control.uniform_loops import Turns
 from autobatch.passes.frames.frames import in_recurrences
 from autobatch.passes.memory.rows import has_structure
 from autobatch.passes.schedule.costs import Footprint, table_request

@@ -82,7 +82,7 @@ from autobatch.ir.rewrite import (
     with_regions,
 )
 from autobatch.passes.analysis.fallible import fallible_reads
-from autobatch.passes.control.uniform_loops import as_loop
+from autobatch.passes.control.loops import as_loop
 
 
 def recursive_functions(module: Module) -> frozenset[str]:

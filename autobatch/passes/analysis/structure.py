@@ -4,7 +4,7 @@ A value is *host-computable* when it derives from example data and constants thr
 arrays. It is *structural* when control, a reference or an index of the host needs it. A number that the device needs
 is computed there, unless it is an integer, bool or tag that the host can compute: that becomes a column.
 
-Runs on a module whose loops are functions (`passes/control/uniform_loops.py`).
+Runs on a module whose loops are functions (`passes/control/loops.py`).
 """
 
 from __future__ import annotations

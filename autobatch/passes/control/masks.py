@@ -53,7 +53,7 @@ from autobatch.ir.masked import Allowed
 from autobatch.ir.ops import OWN, Op, own
 from autobatch.ir.rewrite import Fresh, copy_region, free_values, region_values, with_operands, with_regions
 from autobatch.passes.analysis.fallible import deciding, depending_on, device_values
-from autobatch.passes.control.on_device import numbers_of
+from autobatch.passes.control.loops import is_bounds, numbers_of
 from autobatch.passes.control.overflows import (
     check_computed_indices,
     check_computed_integers,
@@ -71,7 +71,6 @@ from autobatch.passes.control.speculate import (
     without_tests,
 )
 from autobatch.passes.control.status import Failing, ReadChecks, Statuses, may_be_infinite
-from autobatch.passes.control.uniform_loops import is_bounds
 from autobatch.source import Span
 
 # ---- inner gradients

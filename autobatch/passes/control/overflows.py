@@ -58,7 +58,7 @@ from autobatch.ir.ops import Op, about, own
 from autobatch.ir.rewrite import Fresh, with_regions
 from autobatch.passes.analysis.fallible import deciding, depending_on
 from autobatch.passes.analysis.structure import StructureFacts, decided
-from autobatch.passes.control.uniform_loops import is_bounds
+from autobatch.passes.control.loops import is_bounds
 from autobatch.source import Span
 
 LONGEST = 1 << 28

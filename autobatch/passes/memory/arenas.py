@@ -59,7 +59,7 @@ from autobatch.ir.rewrite import (
     with_regions,
 )
 from autobatch.passes.analysis.fallible import deciding, fallible_reads
-from autobatch.passes.control.uniform_loops import as_loop
+from autobatch.passes.control.loops import as_loop
 from autobatch.passes.memory import arena_memory as lists
 from autobatch.passes.memory.arena_memory import (
     ArenaMemory,

@@ -13,7 +13,7 @@ names are shared inputs, because the vocabulary comes with the data. What Python
 check of its own. Rows are in range also where such a check has failed, or where nothing is there: every read may be
 made by every lane.
 
-For back ends that run the whole function of an example (`passes/control/on_device.py`): whatever structure decides is
+For back ends that run the whole function of an example (`passes/control/loops.py`): whatever structure decides is
 decided on the device then, and no row is laid out ahead.
 """
 
