@@ -50,7 +50,7 @@ from autobatch.ir.core import (
 from autobatch.ir.masked import decided_by_floats
 from autobatch.ir.ops import Op, own
 from autobatch.ir.rewrite import ConstantPool, Fresh, region_values, with_entry_apart, with_regions
-from autobatch.passes.analysis.single_characters import all_single
+from autobatch.passes.analysis.fallible import all_single
 from autobatch.passes.control.stack import words
 from autobatch.passes.memory.arenas import Device
 from autobatch.passes.simplify import recursive_functions

@@ -47,8 +47,7 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.ops import Op, own
 from autobatch.ir.rewrite import ConstantPool, Fresh, free_values, region_values, with_operands, with_regions
-from autobatch.passes.analysis.fallible import deciding
-from autobatch.passes.analysis.single_characters import all_single
+from autobatch.passes.analysis.fallible import all_single, deciding
 from autobatch.passes.control.overflows import UNKNOWN
 from autobatch.passes.control.stack import words
 from autobatch.passes.memory.arenas import Device, decided_by_device, lists_of_numbers
