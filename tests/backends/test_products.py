@@ -23,7 +23,7 @@ from autobatch.backends.xla.products.kernel import AVX2, AVX512, CHUNK, ProductK
 from autobatch.backends.xla.products.operation import LEAST, MANY, choose
 from autobatch.common import cache
 from autobatch.options import OptionError
-from autobatch.passes.schedule.contractions import row_product
+from autobatch.passes.equations import row_product
 from tests.passes.frames.programs import parameters, random_tree, schedule_of, tree_lstm
 
 try:

@@ -48,10 +48,9 @@ from autobatch.ir.system import (
     reads,
     results,
 )
-from autobatch.passes.schedule.contractions import row_product
+from autobatch.passes.equations import lookups, row_product
 from autobatch.passes.schedule.costs import gather_layout, weight_dtype
 from autobatch.passes.schedule.fission import Recurrence, RowOrder, Schedule, ScheduleStage, Task
-from autobatch.passes.schedule.sharing import lookups
 
 
 @dataclass

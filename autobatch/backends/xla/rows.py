@@ -15,7 +15,7 @@ from autobatch.backends.xla.masks import LiveRows, on_rows
 from autobatch.ir import jax_compat
 from autobatch.ir.masked import is_masked
 from autobatch.ir.system import Compute, Fold, Variable
-from autobatch.passes.schedule.sharing import filling, row_indices, row_values, values_of_rows
+from autobatch.passes.equations import filling, row_indices, row_values, values_of_rows
 
 
 def take(array: Any, index: Any) -> Any:

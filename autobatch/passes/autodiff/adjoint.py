@@ -68,8 +68,8 @@ from autobatch.passes.autodiff.rules import (
     row_rule,
     rule_of,
 )
+from autobatch.passes.equations import lookups, reads_rows, rows_alone
 from autobatch.passes.schedule.fission import RowOrder, Schedule, mirror, sink_into_loops
-from autobatch.passes.schedule.sharing import lookups, reads_rows, rows_alone
 from autobatch.source import NOWHERE, Span
 
 # ---- cut

@@ -46,8 +46,8 @@ from autobatch.ir.system import (
     results,
     space_of,
 )
+from autobatch.passes.equations import deciding_columns
 from autobatch.passes.schedule.fission import Recurrence, Schedule, ScheduleStage, Task
-from autobatch.passes.schedule.sharing import deciding_columns
 
 EXPENSIVE = frozenset({
     "tanh", "logistic", "exp", "exp2", "expm1", "log", "log1p", "log2", "sin", "cos", "tan", "pow", "erf", "erfc",

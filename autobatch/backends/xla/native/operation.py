@@ -18,7 +18,7 @@ from autobatch.backends.xla.products.operation import Matrix, ProductChoice
 from autobatch.ir import jax_compat
 from autobatch.ir.system import Variable
 from autobatch.options import OptionError
-from autobatch.passes.schedule.contractions import RowProduct
+from autobatch.passes.equations import RowProduct
 
 if TYPE_CHECKING:
     from autobatch.backends.xla.loops import LevelLoop

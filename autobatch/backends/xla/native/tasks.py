@@ -23,7 +23,7 @@ from autobatch.backends.xla.products.operation import SCRATCH, TILE
 from autobatch.data.spec import window_widths
 from autobatch.ir import core
 from autobatch.ir.system import Collect, Compute, Equation, Fold, Follow, Gather, Variable, reads, results
-from autobatch.passes.schedule.contractions import RowProduct, row_product
+from autobatch.passes.equations import RowProduct, row_product
 from autobatch.passes.schedule.fission import Task
 
 if TYPE_CHECKING:

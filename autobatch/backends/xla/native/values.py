@@ -23,7 +23,7 @@ from autobatch.backends.xla.products.operation import LARGEST, MANY, available_c
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Array, Literal
 from autobatch.ir.system import Atom, Compute, Equation, Variable, results
-from autobatch.passes.schedule.contractions import RowProduct, row_product
+from autobatch.passes.equations import RowProduct, row_product
 from autobatch.passes.schedule.fission import Recurrence, Schedule
 
 SAME = frozenset(("reshape", "squeeze", "expand_dims", "copy", "copy_p", "stop_gradient"))

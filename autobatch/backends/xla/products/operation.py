@@ -36,7 +36,7 @@ from autobatch.ir import jax_compat
 from autobatch.ir.core import Array
 from autobatch.ir.system import Atom, Compute, Equation, Gather, Variable, results
 from autobatch.options import OptionError
-from autobatch.passes.schedule.contractions import RowProduct, row_product
+from autobatch.passes.equations import RowProduct, row_product
 from autobatch.passes.schedule.fission import Recurrence
 
 Source = tuple[Any, Any | None]
