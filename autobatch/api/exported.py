@@ -48,7 +48,7 @@ from autobatch.errors import BatchError, PlanError, TargetError, entry
 from autobatch.frontend import LoweredModule
 from autobatch.ir.core import BOOL, Function, Literal, Module, Region
 from autobatch.options import Options, current
-from autobatch.passes.schedule.costs import Footprint
+from autobatch.passes.costs import Footprint
 from autobatch.planning.bind import bind_plan
 from autobatch.planning.plan import DataPlan, Usual
 

@@ -63,7 +63,7 @@ from autobatch.ir.core import (
 from autobatch.ir.manual_axes import as_one
 from autobatch.ir.rewrite import free_values
 from autobatch.ir.template import is_numpy, outputs
-from autobatch.passes.schedule.costs import too_large
+from autobatch.passes.costs import too_large
 from autobatch.planning.plan import DataPlan
 from autobatch.source import NOWHERE, Span
 

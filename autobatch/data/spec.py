@@ -420,7 +420,7 @@ class Edge:
 @dataclass(frozen=True, slots=True)
 class LoopRequest:
     """A level loop: the order of each task, in static order, and what its rows wait for. `costs[task]`: the cost of one
-    window of each width (`passes/schedule/costs.py`)."""
+    window of each width (`passes/costs.py`)."""
 
     tasks: tuple[int, ...]
     edges: tuple[Edge, ...]

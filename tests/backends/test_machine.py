@@ -13,7 +13,7 @@ import pytest
 import autobatch as ab
 from autobatch.backends.xla import machine as machines
 from autobatch.backends.xla import machine as measuring
-from autobatch.passes.schedule.costs import TYPICAL, MachineCosts
+from autobatch.passes.costs import TYPICAL, MachineCosts
 from tests.passes.frames.programs import parameters, tree_lstm
 from tests.properties.strategies import Node
 

@@ -58,8 +58,8 @@ from autobatch.ir.system import (
     reads,
 )
 from autobatch.passes.autodiff.rules import as_pullback, contract, rule_of
+from autobatch.passes.costs import gather_layout
 from autobatch.passes.equations import row_product
-from autobatch.passes.schedule.costs import gather_layout
 from autobatch.passes.schedule.fission import Recurrence, RowOrder, Schedule, ScheduleStage, Task
 
 # ---- reverse loops

@@ -48,8 +48,8 @@ from autobatch.ir.system import (
     reads,
     results,
 )
+from autobatch.passes.costs import gather_layout, weight_dtype
 from autobatch.passes.equations import lookups, row_product
-from autobatch.passes.schedule.costs import gather_layout, weight_dtype
 from autobatch.passes.schedule.fission import Recurrence, RowOrder, Schedule, ScheduleStage, Task
 
 

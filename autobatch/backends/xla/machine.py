@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.common.cache import user_cache_folder
-from autobatch.passes.schedule.costs import TYPICAL, MachineCosts
+from autobatch.passes.costs import TYPICAL, MachineCosts
 
 # ---- measure
 #

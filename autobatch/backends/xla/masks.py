@@ -55,7 +55,7 @@ from autobatch.ir.rewrite import free_values, region_values
 from autobatch.options import OptionError
 from autobatch.passes.analysis.liveness import unused_results
 from autobatch.passes.autodiff.rules import inner_pullback
-from autobatch.passes.schedule.costs import EXPENSIVE, in_words
+from autobatch.passes.costs import EXPENSIVE, in_words
 from autobatch.source import NOWHERE, Span
 
 # ---- compaction

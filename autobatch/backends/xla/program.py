@@ -25,7 +25,7 @@ from autobatch.ir.system import Compute, Equation, Variable
 from autobatch.options import Options
 from autobatch.passes.autodiff.adjoint import Adjoint, RowCotangents, differentiate
 from autobatch.passes.autodiff.rules import Policy
-from autobatch.passes.schedule.costs import TYPICAL, MachineCosts
+from autobatch.passes.costs import TYPICAL, MachineCosts
 from autobatch.passes.schedule.fission import Recurrence, Schedule, print_schedule
 from autobatch.planning.plan import DataPlan
 

@@ -35,7 +35,7 @@ from autobatch.ir.leaf import Block, BlockProgram, Branch, End, Enter, Fail, Jum
 from autobatch.ir.ops import Op
 from autobatch.options import OptionError
 from autobatch.passes.analysis.liveness import registers, set_by
-from autobatch.passes.schedule.costs import in_words
+from autobatch.passes.costs import in_words
 
 FIRST_BYTES = 1 << 18
 """What the stacks of the first loop take. They are filled with zeros, each time; in the last loop they have all that

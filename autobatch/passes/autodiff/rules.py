@@ -44,7 +44,7 @@ from autobatch.ir.system import (
     reads,
     results,
 )
-from autobatch.passes.schedule.costs import gather_layout
+from autobatch.passes.costs import gather_layout
 from autobatch.passes.schedule.fission import Recurrence, Schedule, ScheduleStage
 from autobatch.source import NOWHERE, Span
 
