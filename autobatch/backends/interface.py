@@ -22,7 +22,7 @@ from autobatch.errors import SourceError
 from autobatch.ir.core import Module
 from autobatch.ir.system import System, Variable
 from autobatch.options import Options
-from autobatch.passes.schedule.fission import Schedule
+from autobatch.passes.fission import Schedule
 from autobatch.planning.plan import DataPlan
 
 Mode = Literal["reverse", "reverse once", "forward"]

@@ -47,7 +47,7 @@ from autobatch.ir.system import (
     space_of,
 )
 from autobatch.passes.equations import deciding_columns
-from autobatch.passes.schedule.fission import Recurrence, Schedule, ScheduleStage, Task
+from autobatch.passes.fission import Recurrence, Schedule, ScheduleStage, Task
 
 EXPENSIVE = frozenset({
     "tanh", "logistic", "exp", "exp2", "expm1", "log", "log1p", "log2", "sin", "cos", "tan", "pow", "erf", "erfc",

@@ -57,7 +57,7 @@ from autobatch.ir.system import (
     results,
     space_of,
 )
-from autobatch.passes.schedule.fission import Recurrence, Schedule, ScheduleStage, eliminate_dead
+from autobatch.passes.fission import Recurrence, Schedule, ScheduleStage, eliminate_dead
 
 CONTRACTIONS = frozenset({"dot_general", "conv_general_dilated", "ragged_dot_general"})
 """Operations whose rows are worth sharing."""

@@ -18,7 +18,7 @@ from autobatch.ir.core import Module
 from autobatch.ir.printer import dump, parse, print_module
 from autobatch.ir.system import System, print_system
 from autobatch.ir.verifier import verify
-from autobatch.passes.schedule.fission import Schedule, print_schedule
+from autobatch.passes.fission import Schedule, print_schedule
 
 
 @dataclass

@@ -60,7 +60,7 @@ from autobatch.ir.system import (
 from autobatch.passes.autodiff.rules import as_pullback, contract, rule_of
 from autobatch.passes.costs import gather_layout
 from autobatch.passes.equations import row_product
-from autobatch.passes.schedule.fission import Recurrence, RowOrder, Schedule, ScheduleStage, Task
+from autobatch.passes.fission import Recurrence, RowOrder, Schedule, ScheduleStage, Task
 
 # ---- reverse loops
 #

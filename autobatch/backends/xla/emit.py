@@ -50,7 +50,7 @@ from autobatch.ir.system import (
 )
 from autobatch.passes.costs import gather_layout, weight_dtype
 from autobatch.passes.equations import lookups, row_product
-from autobatch.passes.schedule.fission import Recurrence, RowOrder, Schedule, ScheduleStage, Task
+from autobatch.passes.fission import Recurrence, RowOrder, Schedule, ScheduleStage, Task
 
 
 @dataclass

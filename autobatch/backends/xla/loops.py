@@ -18,7 +18,7 @@ from autobatch.backends.xla.rows import Runs, compute_live, take
 from autobatch.data.spec import window_widths
 from autobatch.ir import jax_compat
 from autobatch.ir.system import Atom, Collect, Compute, Equation, Fold, Follow, Gather, Variable, reads, results
-from autobatch.passes.schedule.fission import Recurrence, RowOrder, Task
+from autobatch.passes.fission import Recurrence, RowOrder, Task
 from autobatch.planning.plan import of_word
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from autobatch.options import Options
 from autobatch.passes.autodiff.adjoint import Adjoint, RowCotangents, differentiate
 from autobatch.passes.autodiff.rules import Policy
 from autobatch.passes.costs import TYPICAL, MachineCosts
-from autobatch.passes.schedule.fission import Recurrence, Schedule, print_schedule
+from autobatch.passes.fission import Recurrence, Schedule, print_schedule
 from autobatch.planning.plan import DataPlan
 
 # ---- costs

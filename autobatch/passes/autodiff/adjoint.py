@@ -69,7 +69,7 @@ from autobatch.passes.autodiff.rules import (
     rule_of,
 )
 from autobatch.passes.equations import lookups, reads_rows, rows_alone
-from autobatch.passes.schedule.fission import RowOrder, Schedule, mirror, sink_into_loops
+from autobatch.passes.fission import RowOrder, Schedule, mirror, sink_into_loops
 from autobatch.source import NOWHERE, Span
 
 # ---- cut

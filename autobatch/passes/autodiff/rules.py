@@ -45,7 +45,7 @@ from autobatch.ir.system import (
     results,
 )
 from autobatch.passes.costs import gather_layout
-from autobatch.passes.schedule.fission import Recurrence, Schedule, ScheduleStage
+from autobatch.passes.fission import Recurrence, Schedule, ScheduleStage
 from autobatch.source import NOWHERE, Span
 
 

@@ -53,10 +53,9 @@ from autobatch.ir.system import (
     results,
     space_of,
 )
-from autobatch.passes import costs
+from autobatch.passes import costs, fission
 from autobatch.passes.equations import CONTRACTIONS, row_product
-from autobatch.passes.schedule import fission
-from autobatch.passes.schedule.fission import Recurrence, Schedule, ScheduleStage
+from autobatch.passes.fission import Recurrence, Schedule, ScheduleStage
 from autobatch.passes.simplify import call_graph, recursive_functions
 from autobatch.planning.plan import DataPlan, of_word
 from autobatch.source import NOWHERE, Span

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from autobatch.backends.llvm.functions import COSTLY
 from autobatch.ir.system import Compute, Equation, Variable, reads, results
 from autobatch.passes.equations import row_product
-from autobatch.passes.schedule.fission import Recurrence, RowOrder, Schedule, ScheduleStage, Task
+from autobatch.passes.fission import Recurrence, RowOrder, Schedule, ScheduleStage, Task
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from autobatch.data.spec import window_widths
 from autobatch.ir import core
 from autobatch.ir.system import Collect, Compute, Equation, Fold, Follow, Gather, Variable, reads, results
 from autobatch.passes.equations import RowProduct, row_product
-from autobatch.passes.schedule.fission import Task
+from autobatch.passes.fission import Task
 
 if TYPE_CHECKING:
     from autobatch.backends.xla.loops import LevelLoop

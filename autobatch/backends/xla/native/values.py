@@ -24,7 +24,7 @@ from autobatch.ir import jax_compat
 from autobatch.ir.core import Array, Literal
 from autobatch.ir.system import Atom, Compute, Equation, Variable, results
 from autobatch.passes.equations import RowProduct, row_product
-from autobatch.passes.schedule.fission import Recurrence, Schedule
+from autobatch.passes.fission import Recurrence, Schedule
 
 SAME = frozenset(("reshape", "squeeze", "expand_dims", "copy", "copy_p", "stop_gradient"))
 """Their result is the row of numbers that their operand is."""

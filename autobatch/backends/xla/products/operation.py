@@ -37,7 +37,7 @@ from autobatch.ir.core import Array
 from autobatch.ir.system import Atom, Compute, Equation, Gather, Variable, results
 from autobatch.options import OptionError
 from autobatch.passes.equations import RowProduct, row_product
-from autobatch.passes.schedule.fission import Recurrence
+from autobatch.passes.fission import Recurrence
 
 Source = tuple[Any, Any | None]
 """Rows: an array [rows, k], and int32[m], which rows of it are meant; None for all of them, and m is their number."""
