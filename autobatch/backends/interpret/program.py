@@ -42,8 +42,8 @@ from autobatch.ir.system import (
     Variable,
     results,
 )
+from autobatch.passes.adjoint import in_part
 from autobatch.passes.analysis.liveness import unused_results
-from autobatch.passes.autodiff.adjoint import in_part
 from autobatch.planning.plan import DataPlan
 
 # ---- demand

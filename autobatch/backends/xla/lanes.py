@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from autobatch.ir import leaf
 from autobatch.ir.core import BY_NUMBER, FINITE_DERIVATIVE, INFINITE, Array
 from autobatch.ir.ops import Op
-from autobatch.passes.autodiff.adjoint import in_part
+from autobatch.passes.adjoint import in_part
 
 OverRows = Callable[[Op, Sequence[Array], Sequence[Any], Sequence[bool]], Sequence[Any]]
 
@@ -49,7 +49,7 @@ def is_float(x: Any) -> bool:
 
 # ---- cut
 #
-# Leaf operations over rows some of which do not use the results, or have failed (`passes/autodiff/adjoint.py`).
+# Leaf operations over rows some of which do not use the results, or have failed (`passes/adjoint.py`).
 
 
 def over_rows_in_part(op: Op, types: Sequence[Array], xs: Sequence[Any], varying: Sequence[bool]) -> Sequence[Any]:

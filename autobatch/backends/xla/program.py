@@ -23,7 +23,7 @@ from autobatch.errors import UnsupportedError
 from autobatch.ir import core
 from autobatch.ir.system import Compute, Equation, Variable
 from autobatch.options import Options
-from autobatch.passes.autodiff.adjoint import Adjoint, RowCotangents, differentiate
+from autobatch.passes.adjoint import Adjoint, RowCotangents, differentiate
 from autobatch.passes.autodiff.rules import Policy
 from autobatch.passes.costs import TYPICAL, MachineCosts
 from autobatch.passes.fission import Recurrence, Schedule, print_schedule
@@ -128,7 +128,7 @@ def cost(work: Work, load: Load, constants: XlaConstants | None = None) -> Cost:
 class Differentiable:
     """An emitted program that JAX can differentiate. `root` is the schedule that its tables were made for. `by_rows`:
     for `linearised`, where the cotangents of tables that are read by rows are these rows. `cut`: examples that failed
-    have no derivative (`passes/autodiff/adjoint.py`)."""
+    have no derivative (`passes/adjoint.py`)."""
 
     def __init__(
         self,

@@ -312,7 +312,7 @@ def differentiate(
     """The adjoint of a schedule; None where no output depends on anything that can move. `root` is the schedule that
     the tables were made for: that of the program of which this is a derivative, or itself. `by_rows`: of the shared
     inputs whose rows alone are read there are the cotangents of these rows. `cut`: examples may have failed
-    (`passes/autodiff/adjoint.py`)."""
+    (`passes/adjoint.py`)."""
     return _Adjoint(schedule, root, constants, cut).build(policy, by_rows)
 
 
