@@ -57,7 +57,7 @@ from autobatch.ir.system import (
     results,
 )
 from autobatch.passes.analysis.liveness import is_number
-from autobatch.passes.autodiff.rules import (
+from autobatch.passes.derivative_rules import (
     Policy,
     as_operation,
     as_pullback,

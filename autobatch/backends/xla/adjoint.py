@@ -57,8 +57,8 @@ from autobatch.ir.system import (
     Variable,
     reads,
 )
-from autobatch.passes.autodiff.rules import as_pullback, contract, rule_of
 from autobatch.passes.costs import gather_layout
+from autobatch.passes.derivative_rules import as_pullback, contract, rule_of
 from autobatch.passes.equations import row_product
 from autobatch.passes.fission import Recurrence, RowOrder, Schedule, ScheduleStage, Task
 

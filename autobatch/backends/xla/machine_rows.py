@@ -42,7 +42,7 @@ from autobatch.ir.leaf import DerivativeRule
 from autobatch.ir.masked import refill_of
 from autobatch.ir.ops import Op
 from autobatch.options import OptionError
-from autobatch.passes.autodiff.rules import inner_pullback
+from autobatch.passes.derivative_rules import inner_pullback
 
 logger = logging.getLogger("autobatch")
 

@@ -54,8 +54,8 @@ from autobatch.ir.ops import Op
 from autobatch.ir.rewrite import free_values, region_values
 from autobatch.options import OptionError
 from autobatch.passes.analysis.liveness import unused_results
-from autobatch.passes.autodiff.rules import inner_pullback
 from autobatch.passes.costs import EXPENSIVE, in_words
+from autobatch.passes.derivative_rules import inner_pullback
 from autobatch.source import NOWHERE, Span
 
 # ---- compaction

@@ -24,8 +24,8 @@ from autobatch.ir import core
 from autobatch.ir.system import Compute, Equation, Variable
 from autobatch.options import Options
 from autobatch.passes.adjoint import Adjoint, RowCotangents, differentiate
-from autobatch.passes.autodiff.rules import Policy
 from autobatch.passes.costs import TYPICAL, MachineCosts
+from autobatch.passes.derivative_rules import Policy
 from autobatch.passes.fission import Recurrence, Schedule, print_schedule
 from autobatch.planning.plan import DataPlan
 

@@ -78,7 +78,7 @@ from autobatch.ir.masked import NO_LIMIT, Allowed, limit_of, may_have_failed
 from autobatch.ir.ops import Op
 from autobatch.ir.rewrite import free_values
 from autobatch.passes.analysis.liveness import is_number, unused_in_blocks, unused_results
-from autobatch.passes.autodiff.rules import has_derivative, row_rule
+from autobatch.passes.derivative_rules import has_derivative, row_rule
 from autobatch.source import NOWHERE
 
 # ---- moving
