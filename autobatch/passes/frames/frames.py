@@ -74,7 +74,7 @@ from autobatch.ir.system import (
 from autobatch.passes.analysis.liveness import unused_in_module
 from autobatch.passes.analysis.structure import StructureFacts
 from autobatch.passes.fission import Schedule
-from autobatch.passes.frames.provenance import PointerSource, Provenance, RegionRows, failing_slice, structural_slice
+from autobatch.passes.provenance import PointerSource, Provenance, RegionRows, failing_slice, structural_slice
 from autobatch.source import NOWHERE, Span
 
 # ---- counted
