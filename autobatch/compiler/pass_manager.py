@@ -26,7 +26,7 @@ from autobatch.passes.control.stack import use_stack
 from autobatch.passes.control.status import cut_off, hand_up_statuses
 from autobatch.passes.equations import merge_contractions, narrow_joins, share_rows, sum_over_paths
 from autobatch.passes.fission import Schedule, fission, print_schedule
-from autobatch.passes.frames.frames import build_system, specialise
+from autobatch.passes.frames import build_system, specialise
 from autobatch.passes.memory.arenas import lists_in_arenas
 from autobatch.passes.memory.chosen_rows import objects_as_rows, shared_as_rows
 from autobatch.passes.memory.rows import structure_as_rows

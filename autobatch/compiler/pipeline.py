@@ -67,7 +67,7 @@ from autobatch.passes.control.loops import Turns
 from autobatch.passes.control.overflows import unchecked
 from autobatch.passes.costs import Footprint, table_request
 from autobatch.passes.fission import Recurrence, Schedule, print_schedule
-from autobatch.passes.frames.frames import in_recurrences
+from autobatch.passes.frames import in_recurrences
 from autobatch.passes.memory.rows import has_structure
 from autobatch.passes.strings.spelling import keeps_made_strings
 from autobatch.planning.activations import HOPELESS, EndlessWatch, first_failures, host_limits, inspect

@@ -280,7 +280,7 @@ class RegionSpec:
 
 @dataclass(frozen=True)
 class CountedSpec:
-    """A loop that counts (`passes/frames/frames.py`), by positions of its arguments.
+    """A loop that counts (`passes/frames.py`), by positions of its arguments.
 
     `counter` ends the loop where it reaches `bound`, which `bounding` computes before the first turn, or is beyond it
     where `inclusive`. The turn behind a turn has the same arguments but for `steps`, by which counters grow; `delayed`,
