@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.ir import segments
+from autobatch.ir import buffers
 from autobatch.ir.core import INT, Array, List, Ref, Type
 from autobatch.ir.jax_compat import as_jax, by_numpy, taken, xp
 
@@ -181,9 +181,9 @@ class Segments:
     example; `lengths` and `table`: of those of each example how long they are, and where their segments begin."""
 
     def __init__(self, rows: CutBuffers, lengths: Any, table: Any, room: int) -> None:
-        width, most = segments.segments(room), segments.elements(room)
+        width, most = buffers.segments(room), buffers.elements(room)
         inside = CutBuffers(rows.of(lengths), most, int(lengths.shape[0]) * most)
-        firsts = np.array([segments.start_of(k) for k in range(width)])
+        firsts = np.array([buffers.start_of(k) for k in range(width)])
         with by_numpy() if inside.is_known else nullcontext():
             self.example, row = taken(rows.example, inside.example), taken(rows.place, inside.example)
             segment = xp.searchsorted(firsts, inside.place, side="right") - 1

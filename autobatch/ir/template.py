@@ -154,7 +154,7 @@ objects of the examples, the number of that which a row stands for, or -1."""
 class HeapTemplate:
     """The memory of a class as the function leaves it: result `count` says how many objects there are, of at most
     `room`, and those at `columns` hold their fields. Each output in `fields` counts the columns. Of lists `segments`
-    are the results that say how long each is, and where its elements stand in the columns (`ir/segments.py`); then
+    are the results that say how long each is, and where its elements stand in the columns (`ir/buffers.py`); then
     `fields` has one child, what an element is, or none. `members`: where objects of several classes have
     the memory, what those of each class are, with the fields that they have; the field `CLASS` says which it is."""
 

@@ -27,7 +27,7 @@ from autobatch.data.schema import field_column
 from autobatch.data.spec import HostLimits, Number, is_list, joined
 from autobatch.errors import Error, Failure
 from autobatch.ir import host_ops, texts
-from autobatch.ir.capacity import TOO_LARGE_FOR_HOST
+from autobatch.ir.buffers import TOO_LARGE_FOR_HOST
 from autobatch.ir.core import (
     Apply,
     Array,

@@ -38,7 +38,7 @@ from autobatch.frontend.syntax.flattening import flattened, with_test_inside
 from autobatch.frontend.syntax.scopes import MUTATORS
 from autobatch.frontend.types import values as v
 from autobatch.ir import texts
-from autobatch.ir.capacity import NO_ROOM
+from autobatch.ir.buffers import NO_ROOM
 from autobatch.ir.core import (
     BOOL,
     INT,

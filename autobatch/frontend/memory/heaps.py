@@ -81,8 +81,8 @@ from autobatch.frontend.types.unify import (
     type_conflict,
     unify,
 )
-from autobatch.ir import jax_compat, segments
-from autobatch.ir.capacity import NO_ROOM, out_of_room
+from autobatch.ir import buffers, jax_compat
+from autobatch.ir.buffers import NO_ROOM, out_of_room
 from autobatch.ir.core import INT, MADE, STR, Array, List, Literal, Operand, Ref, Tag, Type, Value
 from autobatch.ir.ops import own
 from autobatch.ir.template import CLASS, ORIGIN, OwnField
@@ -233,8 +233,8 @@ def _sizes(s: LoweringState, heap: Heap) -> list[tuple[Array, int]]:
     room, found = s.context.memory.capacity, _columns(s, heap)
     if not heap.in_segments:
         return [(t, room) for t in found]
-    of_lists = [(INT, room), (INT, room * segments.segments(room))]
-    return [*of_lists, *((t, segments.elements(room)) for t in found)]
+    of_lists = [(INT, room), (INT, room * buffers.segments(room))]
+    return [*of_lists, *((t, buffers.elements(room)) for t in found)]
 
 
 def _columns(s: LoweringState, heap: Heap) -> list[Array]:

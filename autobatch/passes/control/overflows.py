@@ -32,7 +32,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from autobatch.ir import jax_compat
-from autobatch.ir.capacity import TOO_LARGE
+from autobatch.ir.buffers import TOO_LARGE
 from autobatch.ir.core import (
     BOOL,
     Apply,

@@ -21,7 +21,7 @@ from jax import lax
 
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat, leaf
-from autobatch.ir.capacity import NO_ROOM, out_of_room
+from autobatch.ir.buffers import NO_ROOM, out_of_room
 from autobatch.ir.core import (
     INT,
     Apply,
