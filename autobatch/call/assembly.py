@@ -37,7 +37,7 @@ from autobatch.data.infer import class_of_leaf, names_of_table
 from autobatch.data.schema import UNKNOWN, VALUE, Class, Field, ListStore, Schema, Store
 from autobatch.data.spec import element_type
 from autobatch.errors import BatchError
-from autobatch.ir import texts
+from autobatch.ir import strings
 from autobatch.ir.core import STR, Array, BuiltObject, List, Ref, Tag, Type
 from autobatch.ir.jax_compat import taken, type_of, xp
 from autobatch.ir.template import (
@@ -569,14 +569,14 @@ class Assembler:
         self.vocabulary(type)
         name = transfer.VOCABULARY + type.vocabulary
         if numbers.ndim == 2:
-            numbers = np.array([texts.number(w) for w in _spelt(np.asarray(numbers))], np.int64)
+            numbers = np.array([strings.number(w) for w in _spelt(np.asarray(numbers))], np.int64)
         if name not in self.known:
             self.known[name] = list(transfer.decode(self.columns[name], self.enums.get(type.vocabulary)))
         known = self.known[name]
-        places, least = {texts.number(w): k for k, w in enumerate(known)}, 0 if type == STR else texts.BEHIND
+        places, least = {strings.number(w): k for k, w in enumerate(known)}, 0 if type == STR else strings.BEHIND
         distinct, which = np.unique(np.asarray(numbers), return_inverse=True)
         for n in distinct.tolist():
-            if n not in places and n >= least and (made := texts.word(n)) is not None:  # the program has made it
+            if n not in places and n >= least and (made := strings.word(n)) is not None:  # the program has made it
                 places[n] = len(known)
                 known.append(made)
         rows = np.array([places.get(n, -1) for n in distinct.tolist()], np.int32)
@@ -606,7 +606,7 @@ class Assembler:
             kind = Tag(_enum_name(type(value)) if isinstance(value, enum.Enum) else STR.vocabulary)
             if isinstance(value, enum.Enum):
                 self.enums[kind.vocabulary] = type(value)
-            return self.word(np.full(count, texts.number(value)), kind)
+            return self.word(np.full(count, strings.number(value)), kind)
         whole = jnp.asarray(value)
         return ResultCell(type_of(value), jnp.broadcast_to(whole, (count, *whole.shape)))
 
@@ -753,7 +753,7 @@ class Assembler:
         letters = "".join(map(chr, np.asarray(inside.of(array_of(self.outcome.whole[heap.columns[0]]))).tolist()))
         ends = np.asarray(inside.offsets).tolist()
         words = [letters[a:b] for a, b in itertools.pairwise(ends)]
-        return np.array([texts.number(w) for w in (*words, "")], np.int64)
+        return np.array([strings.number(w) for w in (*words, "")], np.int64)
 
     def record(self, template: Container, level: ResultLevel) -> ResultCell:
         """An object of every row, in a store of its own."""

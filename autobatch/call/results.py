@@ -36,7 +36,7 @@ from autobatch.data.unpack import Common
 from autobatch.errors import DESCRIBED, BatchError, Failure, entry
 from autobatch.frontend.types.statics import make_object
 from autobatch.ir.core import Array, Tag
-from autobatch.ir.printed import Printed, PrintedLine, PrintedNotes, printed
+from autobatch.ir.strings import Printed, PrintedLine, PrintedNotes, printed
 from autobatch.ir.template import (
     ChangedArguments,
     ChangedFields,

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from autobatch.data.schema import MOST_CONSTANTS, Class, Field, ListStore, Schema, Store, column_of_words
 from autobatch.errors import BatchError
-from autobatch.ir import jax_compat, texts
+from autobatch.ir import jax_compat, strings
 from autobatch.ir.core import BOOL, FLOAT, INT, Array, BuiltObject, List, Ref, Tag, Type
 
 Ints = npt.NDArray[np.int64]
@@ -414,7 +414,7 @@ def wrap_keys(data: np.ndarray[Any, Any], dtype: str) -> jax.Array:
 
 
 Step = tuple[str, tuple[Any, ...]]
-"""A function of strings with its operands; `...` is the word, and of a part of it which one (`ir/texts.py`)."""
+"""A function of strings with its operands; `...` is the word, and of a part of it which one (`ir/strings.py`)."""
 
 LETTERS, OFFSETS, BEGINS, VALUES = ".#letters", ".#offsets", ".#begins", ".#values"
 """The code points of words behind one another; where those of each begin; where the parts of each begin; numbers."""
@@ -464,23 +464,23 @@ def _parts(word: str, name: str, args: tuple[Any, ...]) -> list[str]:
     how = args[2:]
     try:
         count = (
-            3 if name.endswith("partition_item") else texts.call(name.replace("_item", "_count"), (..., *how), [word])
+            3 if name.endswith("partition_item") else strings.call(name.replace("_item", "_count"), (..., *how), [word])
         )
-        return [texts.call(name, (..., k, *how), [word]) for k in range(count)]
-    except texts.FAILURES:
+        return [strings.call(name, (..., k, *how), [word]) for k in range(count)]
+    except strings.FAILURES:
         return []
 
 
 def _called(word: str, name: str, args: tuple[Any, ...], otherwise: Any) -> Any:
     try:
-        return texts.call(name, args, [word])
-    except texts.FAILURES:
+        return strings.call(name, args, [word])
+    except strings.FAILURES:
         return otherwise
 
 
 def _numbers(words: Sequence[str], name: str, args: tuple[Any, ...], whole: Any) -> Any:
     """0 where there is none, or where it is too wide for the device."""
-    kind, width = bool if texts.FUNCTIONS[name][1] == BOOL else whole, np.iinfo(whole)
+    kind, width = bool if strings.FUNCTIONS[name][1] == BOOL else whole, np.iinfo(whole)
     found = [_called(word, name, args, 0) for word in words or ("",)]
     return np.array([int(x) if width.min <= x <= width.max else 0 for x in found], kind)
 

@@ -205,7 +205,7 @@ OWN: dict[str, OwnOp] = {
     "word": OwnOp("word(tag): a number for a string or enum member; of one character, its code point"),
     "word_of": OwnOp("word_of(int): the string or enum member whose number (`word`) this is"),
     "text": OwnOp(
-        "text[function, args](x, ...): a function of strings and ints (`ir/texts.py`); `...` in `args`: the operands",
+        "text[function, args](x, ...): a function of strings and ints (`ir/strings.py`); `...` in `args`: the operands",
         fails=True,
     ),
     "spelt": OwnOp(

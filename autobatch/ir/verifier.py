@@ -22,7 +22,7 @@ import jax
 import numpy as np
 
 from autobatch.errors import Error
-from autobatch.ir import jax_compat, leaf, texts
+from autobatch.ir import jax_compat, leaf, strings
 from autobatch.ir.core import (
     BOOL,
     INT,
@@ -156,7 +156,7 @@ def _text(apply: Apply) -> tuple[Type, ...]:
     letters = apply.op["function"] == "of_letters"
     if not all(x.type == List(INT) if letters else _is_plain(x.type) for x in apply.operands):
         raise RuleError(f"{apply.op.name} takes {'a list of ints' if letters else 'strings and ints'}")
-    return (texts.FUNCTIONS[apply.op["function"]][1],)
+    return (strings.FUNCTIONS[apply.op["function"]][1],)
 
 
 def _element(apply: Apply) -> tuple[Type, ...]:
@@ -200,7 +200,7 @@ def _spelt(apply: Apply) -> tuple[Type, ...]:
         case "__eq__" | "fits_int":
             return (BOOL,)
         case name:
-            found = STR if name == "centred" else texts.FUNCTIONS[name][1]
+            found = STR if name == "centred" else strings.FUNCTIONS[name][1]
             return (List(INT) if found == STR else found,)
 
 

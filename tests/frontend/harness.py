@@ -23,7 +23,7 @@ from autobatch.frontend.types.statics import follow
 from autobatch.ir import jax_compat
 from autobatch.ir.core import List, Ref
 from autobatch.ir.interpret import ExampleFailure, interpret
-from autobatch.ir.printed import Printed
+from autobatch.ir.strings import Printed
 from autobatch.ir.template import Container, Fixed, Input, ListTemplate, OptionalTemplate, Output, Template
 from autobatch.ir.verifier import verify
 

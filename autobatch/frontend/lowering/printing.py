@@ -3,7 +3,7 @@
     print("turn", n, x)         <calls>.append(3); <ints>.append(n); <floats>.append(x)      ("turn" stands in line 3)
 
 The notes are lists in memory (`list_heap.py`), one for each type of what is shown, in row 0 of a memory of their own;
-the entry returns them beside its result. They are read in the order in which they were written (`ir/printed.py`).
+the entry returns them beside its result. They are read in the order in which they were written (`ir/strings.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from autobatch.frontend.syntax.invalidation import is_iterator, is_view
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.statics import inputs
 from autobatch.ir.core import BOOL, INT, Array, Literal, Tag
-from autobatch.ir.printed import (
+from autobatch.ir.strings import (
     Part,
     Printed,
     PrintedContainer,

@@ -50,7 +50,7 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.ops import INHERENT
 from autobatch.ir.rewrite import region_values
-from autobatch.ir.texts import may_fail
+from autobatch.ir.strings import may_fail
 from autobatch.passes.analysis.structure import decided
 
 

@@ -22,7 +22,7 @@ import networkx as nx
 from jax import lax
 
 from autobatch.data.schema import Schema
-from autobatch.ir import texts
+from autobatch.ir import strings
 from autobatch.ir.core import (
     BOOL,
     INFINITE,
@@ -528,7 +528,7 @@ class ReadChecks:
     def text(self, text: Apply) -> None:
         function, args = text.op["function"], text.op["args"]
         fits = self.apply(own("text", function="fits", args=(function, *args)), text.operands, BOOL, text.span)
-        kind, message = texts.WHAT_FAILS.get(function, ("ValueError", ""))
+        kind, message = strings.WHAT_FAILS.get(function, ("ValueError", ""))
         self.fails(fits, kind, words(message), text.span)
 
     # ---- instructions

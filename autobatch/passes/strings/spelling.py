@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import networkx as nx
 
 from autobatch.errors import UnsupportedError
-from autobatch.ir import texts
+from autobatch.ir import strings
 from autobatch.ir.core import (
     BOOL,
     INT,
@@ -495,7 +495,7 @@ class _Speller(Rewriter):
                 self.become_single(result, self.letter_at(self.text_of(given[0]), self.whole_number(given[1])))
             case "chr":
                 code = self.whole_number(given[0])
-                (inside,) = self.traced(lambda k: (k >= 0) & (k < texts.BEHIND), (code,))
+                (inside,) = self.traced(lambda k: (k >= 0) & (k < strings.BEHIND), (code,))
                 self.check(inside, "ValueError", "chr() arg not in range(0x110000)")
                 self.become_single(result, code)
             case "ord":  # of what may have more
@@ -588,8 +588,8 @@ class _Speller(Rewriter):
             (fine,) = self.traced(jnp.logical_not, (self.asked_of("__contains__", [given[0], "\u03a3"]),))
             self.check(fine, "NotImplementedError", f"{name}() of a capital sigma, in a data-dependent string")
         known = [... if isinstance(x, Value) else x for x in given]
-        if name != "split_item" and texts.may_fail(name, known, []):  # of which there is such a part, as was asked
-            kind, message = texts.WHAT_FAILS.get(
+        if name != "split_item" and strings.may_fail(name, known, []):  # of which there is such a part, as was asked
+            kind, message = strings.WHAT_FAILS.get(
                 name, ("TypeError", "The fill character must be exactly one character long")
             )
             fits = self.fresh.value(BOOL)
@@ -696,7 +696,7 @@ def _is_place(k: Any, n: Any) -> Any:
 
 
 def _is_code(k: Any) -> Any:
-    return jnp.asarray((k >= 0) & (k < texts.BEHIND), bool)
+    return jnp.asarray((k >= 0) & (k < strings.BEHIND), bool)
 
 
 # ---- texts in front
@@ -750,4 +750,4 @@ def _taken_out(loop: Instruction) -> tuple[list[Instruction], Instruction]:
 def _never_fails(i: Instruction) -> bool:
     if not isinstance(i, Apply) or i.op.is_jax or i.op.name != "text":
         return False
-    return not texts.may_fail(i.op["function"], i.op["args"], [isinstance(x.type, Array) for x in i.operands])
+    return not strings.may_fail(i.op["function"], i.op["args"], [isinstance(x.type, Array) for x in i.operands])

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from autobatch.ir import jax_compat, texts
+from autobatch.ir import jax_compat, strings
 from autobatch.passes.control.overflows import UNKNOWN
 
 # ---- characters
@@ -41,7 +41,7 @@ class KnownFunction:
 def _table(name: str) -> Any:
     """For each code point, a bit: what a method of `str` says of it."""
     method = _INSIDE[name] if name in _INSIDE else getattr(str, name)
-    return np.packbits([method(chr(k)) for k in range(texts.BEHIND)], bitorder="little")
+    return np.packbits([method(chr(k)) for k in range(strings.BEHIND)], bitorder="little")
 
 
 _INSIDE: dict[str, Callable[[str], bool]] = {
@@ -54,7 +54,7 @@ _INSIDE: dict[str, Callable[[str], bool]] = {
 def holds(name: str, code: Any) -> Any:
     """What a method of `str` says of characters."""
     table = jnp.asarray(_table(name))
-    code = jnp.clip(code, 0, texts.BEHIND - 1)  # what lies behind the end of a list may be anything
+    code = jnp.clip(code, 0, strings.BEHIND - 1)  # what lies behind the end of a list may be anything
     return ((table[code >> 3] >> (code & 7).astype(jnp.uint8)) & 1).astype(bool)
 
 
@@ -65,7 +65,7 @@ def _predicate(name: str) -> KnownFunction:
 @functools.cache
 def _zeros() -> Any:
     """The code points of the digits 0: those of the others follow them."""
-    return np.array([k for k in range(texts.BEHIND) if chr(k).isdecimal() and int(chr(k)) == 0], np.int32)
+    return np.array([k for k in range(strings.BEHIND) if chr(k).isdecimal() and int(chr(k)) == 0], np.int32)
 
 
 def decimal(code: Any) -> Any:
@@ -168,7 +168,7 @@ _NONE = -1
 def _changes(name: str) -> tuple[Any, Any]:
     """The code points that a method changes, ascending; and what each becomes, in rows of three."""
     method = getattr(str, name)
-    changed = [(k, method(chr(k))) for k in range(texts.BEHIND) if method(chr(k)) != chr(k)]
+    changed = [(k, method(chr(k))) for k in range(strings.BEHIND) if method(chr(k)) != chr(k)]
     rows = [[*map(ord, word), *[_NONE] * (3 - len(word))] for _, word in changed]
     return np.array([k for k, _ in changed], np.int32), np.array(rows, np.int32)
 

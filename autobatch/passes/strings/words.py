@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from autobatch.errors import UnsupportedError
-from autobatch.ir import jax_compat, texts
+from autobatch.ir import jax_compat, strings
 from autobatch.ir.core import (
     BOOL,
     INT,
@@ -142,7 +142,7 @@ def is_read(text: Apply) -> bool:
 
 
 _Split = tuple[str, tuple[Any, ...]]
-"""How a string is split: the function that reads a part (`ir/texts.py`), and what it is given beside."""
+"""How a string is split: the function that reads a part (`ir/strings.py`), and what it is given beside."""
 
 CURE = "compute it before packing and store the result in a field, or choose between numbers"
 
@@ -455,7 +455,7 @@ class Rewriter:
     def constant(self, word: Any, type: Type) -> Operand:
         """What stands for a constant: its number."""
         if isinstance(word, str) and len(word) == 1 and type == STR:
-            return Literal(texts.number(word), INT)
+            return Literal(strings.number(word), INT)
         key = (word, type)
         if key not in self.parts:
             before, self.made = self.made, self.first
@@ -509,7 +509,7 @@ class Rewriter:
 
     def named(self, i: Apply, code: Operand) -> None:
         """`chr(code)`"""
-        (inside,) = self.traced(lambda k: (k >= 0) & (k < texts.BEHIND), (code,))
+        (inside,) = self.traced(lambda k: (k >= 0) & (k < strings.BEHIND), (code,))
         self.check(inside, "ValueError", "chr() arg not in range(0x110000)")
         self.become(i, lambda k: k, (code,))
 

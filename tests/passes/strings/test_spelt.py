@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from autobatch.ir import texts
+from autobatch.ir import strings
 from autobatch.passes.memory.arena_memory import ranks
 from autobatch.passes.strings import spelt
 
@@ -70,8 +70,8 @@ def by_letters(name: str, rows: Iterable[Any]) -> list[Any]:
 
 def expected(name: str, rows: Iterable[Any]) -> list[Any]:
     if name == "fits_int":
-        return [texts.call("fits", ("int", ...), x) for x in rows]
-    return [texts.call(name, (...,) * len(x), x) for x in rows]
+        return [strings.call("fits", ("int", ...), x) for x in rows]
+    return [strings.call(name, (...,) * len(x), x) for x in rows]
 
 
 def pairs(seed: int) -> list[tuple[str, str]]:
@@ -101,7 +101,7 @@ def test_numbers_that_are_too_wide() -> None:
 
 
 def test_numerals() -> None:
-    every = [(w,) for w in words(5) if texts.call("fits", ("int", ...), [w])]
+    every = [(w,) for w in words(5) if strings.call("fits", ("int", ...), [w])]
     assert by_letters("int", every) == [int(w) for (w,) in every]
 
 
