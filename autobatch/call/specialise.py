@@ -60,7 +60,7 @@ from autobatch.ir.core import (
     regions,
     walk,
 )
-from autobatch.ir.manual_axes import as_one
+from autobatch.ir.jax_compat import as_one_over_axes
 from autobatch.ir.rewrite import free_values
 from autobatch.ir.template import is_numpy, outputs
 from autobatch.passes.costs import too_large
@@ -426,7 +426,9 @@ class SpecialisedProgram:
             self.kept.put(key, run := self._executable(*key))
         try:
             with self.compiling() if new else nullcontext():
-                made: Sequence[Any] = run(shared, tables) if concrete else as_one(run, list(shared), dict(tables))
+                made: Sequence[Any] = (
+                    run(shared, tables) if concrete else as_one_over_axes(run, list(shared), dict(tables))
+                )
             if self.compiled.may_run_long:
                 until_ready(made)
             if new:  # a device that computes behind our back would fail where the user reads the result

@@ -19,7 +19,7 @@ from autobatch.common.cache import Bounded
 from autobatch.common.runtime import until_ready
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat
-from autobatch.ir.manual_axes import as_one
+from autobatch.ir.jax_compat import as_one_over_axes
 
 Compute = Callable[[Sequence[Any], Mapping[str, Any]], Sequence[Any]]
 """What a program computes of shared inputs and tables: a pytree of arrays."""
@@ -256,7 +256,7 @@ class Differentials:
         static = (signature, mode_of((*shared, *tables.values())), wrt, by_rows)
         make = self._linearised
         found, pullback = self._run("linearised", make, (list(shared), dict(tables)), static)
-        return found, lambda cotangents: as_one(self._pull, pullback, cotangents)
+        return found, lambda cotangents: as_one_over_axes(self._pull, pullback, cotangents)
 
     def with_gradient(
         self,
@@ -325,5 +325,5 @@ class Differentials:
         if new := run is None:
             self._kept.put(key, run := jax.jit(lambda *given: make(*given, *static)))
         with self._compiling() if new else nullcontext():
-            found = run(*given) if concrete else as_one(run, *given)
+            found = run(*given) if concrete else as_one_over_axes(run, *given)
         return until_ready(found) if self.program.may_run_long else found

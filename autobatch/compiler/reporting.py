@@ -22,8 +22,8 @@ from autobatch.backends.llvm import machine_code
 from autobatch.common import targets
 from autobatch.errors import ExampleError, Failure, PlanError
 from autobatch.ir import jax_compat
+from autobatch.ir.jax_compat import as_one_over_axes
 from autobatch.ir.leaf import Site
-from autobatch.ir.manual_axes import as_one
 from autobatch.source import Span
 
 logger = logging.getLogger("autobatch")
@@ -72,7 +72,7 @@ def _where_any(what: str, numbers: Any) -> Any:
         (found,) = _report.bind(numbers, what=what)
         return found
 
-    return as_one(lambda x: jax.lax.cond((x != 0).any(), report, lambda x: x, x), numbers)
+    return as_one_over_axes(lambda x: jax.lax.cond((x != 0).any(), report, lambda x: x, x), numbers)
 
 
 def raise_what(what: str, numbers: Any) -> None:
