@@ -36,7 +36,7 @@ from autobatch.data.columns import ROOT, ROOT_MISSING, has_mask
 from autobatch.data.infer import class_of_leaf, names_of_table
 from autobatch.data.schema import UNKNOWN, VALUE, Class, Field, ListStore, Schema, Store
 from autobatch.data.spec import element_type
-from autobatch.errors import BatchError
+from autobatch.errors import BatchError, Span
 from autobatch.ir import strings
 from autobatch.ir.core import STR, Array, BuiltObject, List, Ref, Tag, Type
 from autobatch.ir.jax_compat import taken, type_of, xp
@@ -55,7 +55,6 @@ from autobatch.ir.template import (
     Template,
     outputs,
 )
-from autobatch.source import Span
 
 # ---- outcome
 #

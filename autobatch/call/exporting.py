@@ -27,14 +27,13 @@ from autobatch.data import schema, spec, storage
 from autobatch.data.codec import JsonReader, JsonWriter, Names, UnwritableError
 from autobatch.data.spec import PlanSpec, Signature, TableRequest
 from autobatch.data.storage import AllowedClasses, Damaged, Look, name_of, part
-from autobatch.errors import BatchError, TargetError
+from autobatch.errors import BatchError, Span, TargetError
 from autobatch.ir import core, leaf, system, template
 from autobatch.ir import core as ir_types
 from autobatch.ir.core import Apply, Function, If, Instruction, Map, Module, Region, walk
 from autobatch.ir.core import For as ForLoop
 from autobatch.ir.core import While as WhileLoop
 from autobatch.ir.ops import Op
-from autobatch.source import Span
 
 # ---- artifact
 #

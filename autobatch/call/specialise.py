@@ -39,7 +39,7 @@ from autobatch.data.columns import Columns
 from autobatch.data.schema import Schema
 from autobatch.data.spec import Number, Signature, element_type
 from autobatch.data.together import root_columns
-from autobatch.errors import ExampleError, PlanError
+from autobatch.errors import NOWHERE, ExampleError, PlanError, Span
 from autobatch.frontend.lowering.state import FreeVariable
 from autobatch.frontend.syntax.reread import read
 from autobatch.frontend.types.statics import MISSING, same_static
@@ -65,7 +65,6 @@ from autobatch.ir.rewrite import free_values
 from autobatch.ir.template import is_numpy, outputs
 from autobatch.passes.costs import too_large
 from autobatch.planning.plan import DataPlan
-from autobatch.source import NOWHERE, Span
 
 # ---- reference
 #

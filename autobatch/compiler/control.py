@@ -19,7 +19,7 @@ from autobatch.compiler import pass_manager as pm
 from autobatch.compiler.choice import WHOLE
 from autobatch.compiler.pass_manager import PassManager
 from autobatch.data.schema import Schema
-from autobatch.errors import UnsupportedError
+from autobatch.errors import Span, UnsupportedError
 from autobatch.frontend.memory.heap import CompilesInMemory
 from autobatch.ir.core import Call, For, Module, Value, While, regions, walk
 from autobatch.ir.leaf import Site
@@ -40,7 +40,6 @@ from autobatch.passes.control.refuse import (
 from autobatch.passes.control.stack import Limits, Repeats
 from autobatch.passes.memory.arenas import decided_by_device, left_to_traces
 from autobatch.passes.simplify import recursive_functions
-from autobatch.source import Span
 
 
 @dataclass(frozen=True)

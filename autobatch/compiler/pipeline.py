@@ -54,7 +54,7 @@ from autobatch.data.columns import Columns
 from autobatch.data.schema import ColumnInput, Schema, SharedColumns, WordInput, columns_read, with_shared
 from autobatch.data.spec import Number, PlanSpec, Signature, TableRequest, element_type
 from autobatch.data.together import combine
-from autobatch.errors import ExampleError, Failure
+from autobatch.errors import ExampleError, Failure, Span
 from autobatch.frontend import LoweredModule
 from autobatch.ir.core import INT, Apply, Array, Module, walk
 from autobatch.ir.leaf import is_too_deep
@@ -74,7 +74,6 @@ from autobatch.planning.activations import HOPELESS, EndlessWatch, first_failure
 from autobatch.planning.assemble import make_plan
 from autobatch.planning.bind import bind_plan, exact_outputs
 from autobatch.planning.plan import STEP, DataPlan, SizeClasses, Usual
-from autobatch.source import Span
 
 # ---- scheduling
 #

@@ -20,11 +20,10 @@ import numpy as np
 
 from autobatch.backends.llvm import machine_code
 from autobatch.common import targets
-from autobatch.errors import ExampleError, Failure, PlanError
+from autobatch.errors import ExampleError, Failure, PlanError, Span
 from autobatch.ir import jax_compat
 from autobatch.ir.jax_compat import as_one_over_axes
 from autobatch.ir.leaf import Site
-from autobatch.source import Span
 
 logger = logging.getLogger("autobatch")
 

@@ -41,6 +41,7 @@ from autobatch.common import cache
 from autobatch.compiler.computed import InMemory
 from autobatch.data.schema import Schema
 from autobatch.data.spec import depth_of, element_type
+from autobatch.errors import Span
 from autobatch.frontend.lowering.lower import LoweredModule
 from autobatch.frontend.lowering.state import FreeVariable
 from autobatch.frontend.syntax.reread import read
@@ -60,7 +61,6 @@ from autobatch.ir.template import (
     renumbered,
 )
 from autobatch.options import Options
-from autobatch.source import Span
 
 # ---- fingerprints
 #

@@ -29,8 +29,8 @@ from dataclasses import field
 from typing import Any
 
 from autobatch.common.record import record
+from autobatch.errors import NOWHERE, Span
 from autobatch.ir.ops import Op, constant_key
-from autobatch.source import NOWHERE, Span
 
 # ---- types
 #

@@ -25,7 +25,7 @@ import numpy as np
 from jax import lax
 from numpy.typing import NDArray
 
-from autobatch.errors import Error, Failure
+from autobatch.errors import NOWHERE, Error, Failure, Span
 from autobatch.ir import host_ops, jax_compat, leaf, strings
 from autobatch.ir.core import (
     Apply,
@@ -49,7 +49,6 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.host_ops import host_dtype
 from autobatch.ir.ops import INHERENT, Op
-from autobatch.source import NOWHERE, Span
 
 # ---- bounds
 #

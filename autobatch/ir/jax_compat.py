@@ -29,10 +29,9 @@ from jax.extend import core as jex
 from jax.extend.core import primitives
 from jax.interpreters import ad, batching, mlir
 
-from autobatch.errors import DeviceError
+from autobatch.errors import DeviceError, Span
 from autobatch.ir.core import Apply, Array, Literal, Operand, Type, Value
 from autobatch.ir.ops import Op
-from autobatch.source import Span
 
 try:  # private to JAX: half a hundred microseconds a call, and nothing else, depend on it
     from jaxlib.xla_client import batched_device_put

@@ -14,6 +14,7 @@ from typing import Any, assert_never
 import jax
 import jax.numpy as jnp
 
+from autobatch.errors import NOWHERE, Span
 from autobatch.ir import jax_compat
 from autobatch.ir.core import (
     BOOL,
@@ -34,7 +35,6 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.masked import limit_of
 from autobatch.ir.ops import Op
-from autobatch.source import NOWHERE, Span
 
 # ---- blocks
 #

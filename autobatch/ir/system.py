@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from autobatch.errors import NOWHERE, Span
 from autobatch.ir.core import Array, Literal
 from autobatch.ir.ops import Op
-from autobatch.source import NOWHERE, Span
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from typing import Any, NoReturn, assert_never
 import jax
 import numpy as np
 
-from autobatch.errors import Error
+from autobatch.errors import NOWHERE, Error
 from autobatch.ir import jax_compat, leaf, strings
 from autobatch.ir.core import (
     BOOL,
@@ -52,7 +52,6 @@ from autobatch.ir.core import (
 from autobatch.ir.leaf import BlockProgram, problems
 from autobatch.ir.ops import OWN, Op
 from autobatch.ir.printer import Marked, Note, print_function, print_type
-from autobatch.source import NOWHERE
 
 # ---- stages
 #

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
-from autobatch.errors import UnsupportedError
+from autobatch.errors import NOWHERE, Span, UnsupportedError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import CONSTANT, FINITE_DERIVATIVE, INFINITE, Array, Literal, is_infinite, stays_finite
 from autobatch.ir.leaf import DerivativeRule
@@ -70,7 +70,6 @@ from autobatch.passes.derivative_rules import (
 )
 from autobatch.passes.equations import lookups, reads_rows, rows_alone
 from autobatch.passes.fission import RowOrder, Schedule, mirror, sink_into_loops
-from autobatch.source import NOWHERE, Span
 
 # ---- cut
 #

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import networkx as nx
 
-from autobatch.errors import UnsupportedError
+from autobatch.errors import NOWHERE, Span, UnsupportedError
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import CHEAP, MOVING, Apply, Array, Literal, Operand, Value
 from autobatch.ir.leaf import DerivativeRule
@@ -46,7 +46,6 @@ from autobatch.ir.system import (
 )
 from autobatch.passes.costs import gather_layout
 from autobatch.passes.fission import Recurrence, Schedule, ScheduleStage
-from autobatch.source import NOWHERE, Span
 
 
 def has_derivative(type: Array) -> bool:

@@ -31,6 +31,7 @@ from autobatch.data.spec import (
     TableSpec,
     element_type,
 )
+from autobatch.errors import NOWHERE, Span
 from autobatch.ir.core import (
     INT,
     Apply,
@@ -75,7 +76,6 @@ from autobatch.passes.analysis.liveness import unused_in_module
 from autobatch.passes.analysis.structure import StructureFacts
 from autobatch.passes.fission import Schedule
 from autobatch.passes.provenance import PointerSource, Provenance, RegionRows, failing_slice, structural_slice
-from autobatch.source import NOWHERE, Span
 
 # ---- counted
 #

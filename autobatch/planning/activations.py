@@ -24,7 +24,7 @@ from autobatch.data.columns import Columns, Ints
 from autobatch.data.schema import Store
 from autobatch.data.scopes import DEPTH, SHIFT, TURN, FunctionActivations, GrowingArray, RowsOfRegion, join, merge
 from autobatch.data.spec import CountedSpec, HostLimits, PlanSpec, RegionSpec, TableSpec
-from autobatch.errors import Failure, PlanError
+from autobatch.errors import NOWHERE, Failure, PlanError, Span
 from autobatch.ir.core import (
     Apply,
     Array,
@@ -49,7 +49,6 @@ from autobatch.options import Options
 from autobatch.planning.made_lists import Activations, MadeLists, Outgoing, Resolver
 from autobatch.planning.scalar import FailedError, ScalarProgram, TooManyCallsError, as_column
 from autobatch.planning.structure_ops import StructuralResults, StructureOps
-from autobatch.source import NOWHERE, Span
 
 # ---- endless
 #

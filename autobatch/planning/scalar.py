@@ -25,7 +25,7 @@ import numpy as np
 from autobatch.data.columns import Columns, list_of, place
 from autobatch.data.schema import field_column
 from autobatch.data.spec import HostLimits, Number, is_list, joined
-from autobatch.errors import Error, Failure
+from autobatch.errors import NOWHERE, Error, Failure, Span
 from autobatch.ir import host_ops, strings
 from autobatch.ir.buffers import TOO_LARGE_FOR_HOST
 from autobatch.ir.core import (
@@ -51,7 +51,6 @@ from autobatch.ir.core import (
 from autobatch.ir.host_ops import host_dtype
 from autobatch.ir.interpret import words
 from autobatch.ir.ops import constant_key
-from autobatch.source import NOWHERE, Span
 
 # ---- scalar ops
 #

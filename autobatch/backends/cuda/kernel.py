@@ -44,9 +44,8 @@ from autobatch.backends.llvm.text import LlvmFunction
 from autobatch.backends.llvm.whole.code import SCRATCH, Direct, derivative_of, region_of
 from autobatch.backends.llvm.whole.region import WholeRegion
 from autobatch.backends.llvm.whole.running import CHUNK
-from autobatch.errors import BatchError, UnsupportedError
+from autobatch.errors import NOWHERE, BatchError, UnsupportedError
 from autobatch.ir.core import Apply, walk
-from autobatch.source import NOWHERE
 
 ENTRY = "run"
 """The name of the kernel."""

@@ -39,7 +39,7 @@ from autobatch.backends.llvm.text import LlvmFunction
 from autobatch.common import cache
 from autobatch.common.cache import user_cache_folder
 from autobatch.common.stages import stage
-from autobatch.source import Span
+from autobatch.errors import Span
 
 # ---- ffi
 #

@@ -31,6 +31,7 @@ from autobatch.backends.xla import stack, stack_adjoint
 from autobatch.backends.xla.lanes import WITH_CONTROL, is_float, over_rows, over_rows_in_part, select_rows
 from autobatch.backends.xla.machine_rows import by_machine_code
 from autobatch.common import runtime, targets
+from autobatch.errors import NOWHERE, Span
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import (
     MOVING,
@@ -56,7 +57,6 @@ from autobatch.options import OptionError
 from autobatch.passes.analysis.liveness import unused_results
 from autobatch.passes.costs import EXPENSIVE, in_words
 from autobatch.passes.derivative_rules import inner_pullback
-from autobatch.source import NOWHERE, Span
 
 # ---- compaction
 #

@@ -34,6 +34,7 @@ from autobatch.common.runtime import collecting_later
 from autobatch.common.stages import Timings
 from autobatch.data.columns import Column, Columns, Ints, columns_of
 from autobatch.errors import (
+    NOWHERE,
     BatchError,
     Error,
     ExampleError,
@@ -47,7 +48,6 @@ from autobatch.errors import (
 from autobatch.frontend.memory.heap import CompilesInMemory
 from autobatch.ir.core import Array
 from autobatch.options import Options
-from autobatch.source import NOWHERE
 
 # ---- alike
 #

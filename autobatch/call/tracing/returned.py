@@ -35,8 +35,7 @@ from autobatch.call import transfer
 from autobatch.call.results import Blueprint, NamedConstants, TextPieces, Value
 from autobatch.call.tracing.filled import Filled, rebuilt, whole
 from autobatch.call.tracing.log import ItemsMarker, LeafMarker, TracedRun
-from autobatch.errors import UnsupportedError
-from autobatch.source import NOWHERE
+from autobatch.errors import NOWHERE, UnsupportedError
 
 # ---- graphs
 #

@@ -46,10 +46,9 @@ from autobatch.call.tracing.templates import Type, noted, noting_of, type_of
 from autobatch.call.tracing.templates import found as functions_found
 from autobatch.common.runtime import collecting_later
 from autobatch.data.columns import Columns
-from autobatch.errors import ExampleError, Failure, PlanError, UnsupportedError
+from autobatch.errors import NOWHERE, ExampleError, Failure, PlanError, Span, UnsupportedError
 from autobatch.ir.ops import same_constant
 from autobatch.ir.template import Input
-from autobatch.source import NOWHERE, Span
 
 # ---- free
 #

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from autobatch.data.schema import Schema
-from autobatch.errors import Error, SourceError, UnsupportedError
+from autobatch.errors import Error, SourceError, Span, UnsupportedError
 from autobatch.frontend.library import priorities, sets, tables
 from autobatch.frontend.library.caches import Caches
 from autobatch.frontend.library.dynamic_arrays import operate
@@ -101,7 +101,6 @@ from autobatch.ir.template import (
     MadeTemplate,
     Template,
 )
-from autobatch.source import Span
 
 # ---- expressions
 #

@@ -18,11 +18,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from autobatch.errors import SourceError, UnsupportedError
+from autobatch.errors import SourceError, Span, UnsupportedError
 from autobatch.frontend.syntax.scopes import is_cell
 from autobatch.frontend.types.layouts import RecordLayout, holds_containers, without_functions
 from autobatch.ir.template import OwnField
-from autobatch.source import Span
 
 if TYPE_CHECKING:
     from autobatch.frontend.types.layouts import Layout

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from autobatch.errors import SourceError
+from autobatch.errors import SourceError, Span
 from autobatch.frontend.library.numpy_arrays import marked, of_call
 from autobatch.frontend.lowering.state import Context, LoweringState, enclosing_value, hidden, note, run_over, wrap
 from autobatch.frontend.syntax.sources import LIBRARIES, is_user_function
@@ -47,7 +47,6 @@ from autobatch.ir import jax_compat
 from autobatch.ir.core import Apply, Array, Literal, Operand, Ref
 from autobatch.ir.ops import Op
 from autobatch.ir.template import Input
-from autobatch.source import Span
 
 # ---- closures
 #

@@ -32,6 +32,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from autobatch.errors import Span
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import (
     BOOL,
@@ -58,7 +59,6 @@ from autobatch.ir.interpret import counted_loop, outside, words
 from autobatch.ir.ops import NO_ELEMENTS, Op, own
 from autobatch.ir.rewrite import Fresh, copy_region, free_values, region_values, with_regions
 from autobatch.passes.analysis.structure import Decisions
-from autobatch.source import Span
 
 # ---- turn bounds
 #

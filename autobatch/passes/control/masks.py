@@ -26,6 +26,7 @@ import jax
 import jax.numpy as jnp
 
 from autobatch.data.schema import Schema
+from autobatch.errors import Span
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import (
     BOOL,
@@ -71,7 +72,6 @@ from autobatch.passes.control.speculate import (
     without_tests,
 )
 from autobatch.passes.control.status import Failing, ReadChecks, Statuses, may_be_infinite
-from autobatch.source import Span
 
 # ---- inner gradients
 #

@@ -31,6 +31,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from autobatch.errors import Span
 from autobatch.ir import jax_compat
 from autobatch.ir.buffers import TOO_LARGE
 from autobatch.ir.core import (
@@ -59,7 +60,6 @@ from autobatch.ir.rewrite import Fresh, with_regions
 from autobatch.passes.analysis.fallible import deciding, depending_on
 from autobatch.passes.analysis.structure import StructureFacts, decided
 from autobatch.passes.control.loops import is_bounds
-from autobatch.source import Span
 
 LONGEST = 1 << 28
 """Elements that no list has: they would take a GiB."""

@@ -9,7 +9,7 @@ import jax
 from jax import lax
 
 from autobatch.data.schema import Schema
-from autobatch.errors import UnsupportedError
+from autobatch.errors import Span, UnsupportedError
 from autobatch.ir.core import (
     BOOL,
     Apply,
@@ -35,7 +35,6 @@ from autobatch.ir.ops import Op, own
 from autobatch.ir.rewrite import Fresh, with_regions
 from autobatch.passes.analysis.structure import StructureFacts
 from autobatch.passes.control.status import ReadChecks
-from autobatch.source import Span
 
 CURE = (
     "let it decide arithmetic alone: read and call in front of it, choose between the results in it; or decide it from "

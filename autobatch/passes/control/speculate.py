@@ -23,6 +23,7 @@ import networkx as nx
 from jax import lax
 
 from autobatch.data.schema import Schema
+from autobatch.errors import Span
 from autobatch.ir import jax_compat
 from autobatch.ir.core import (
     BOOL,
@@ -52,7 +53,6 @@ from autobatch.ir.rewrite import Fresh, copy_region, free_values, region_values,
 from autobatch.passes.control.stack import words
 from autobatch.passes.control.status import FINE, ReadChecks, Statuses
 from autobatch.passes.simplify import call_graph
-from autobatch.source import Span
 
 # ---- implied
 #

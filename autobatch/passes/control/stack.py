@@ -20,7 +20,7 @@ from typing import Any, NoReturn, assert_never
 
 import networkx as nx
 
-from autobatch.errors import UnsupportedError
+from autobatch.errors import Span, UnsupportedError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import (
     BOOL,
@@ -51,7 +51,6 @@ from autobatch.passes.analysis.structure import StructureFacts
 from autobatch.passes.control.loops import as_loop
 from autobatch.passes.control.overflows import UNKNOWN, checked_integer, in_place, is_inside
 from autobatch.passes.simplify import call_graph, recursive_functions
-from autobatch.source import Span
 
 # ---- blocks
 #

@@ -22,6 +22,7 @@ import networkx as nx
 from jax import lax
 
 from autobatch.data.schema import Schema
+from autobatch.errors import Span
 from autobatch.ir import strings
 from autobatch.ir.core import (
     BOOL,
@@ -52,7 +53,6 @@ from autobatch.ir.rewrite import Fresh, copy_region, substitute, with_regions
 from autobatch.passes.analysis.fallible import lacking
 from autobatch.passes.control.stack import words
 from autobatch.passes.simplify import call_graph
-from autobatch.source import Span
 
 # ---- statuses
 #

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from autobatch.errors import UnsupportedError
+from autobatch.errors import NOWHERE, UnsupportedError
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.buffers import NO_ROOM, out_of_room
 from autobatch.ir.core import (
@@ -45,7 +45,6 @@ from autobatch.ir.ops import NO_ELEMENTS, OWN, Op, own
 from autobatch.ir.rewrite import ConstantPool, Fresh, with_regions
 from autobatch.passes.analysis.fallible import is_there
 from autobatch.passes.simplify import SMALL, Update, is_item, reads_at
-from autobatch.source import NOWHERE
 
 # ---- arena operations
 #

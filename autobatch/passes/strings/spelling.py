@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import jax.numpy as jnp
 import networkx as nx
 
-from autobatch.errors import UnsupportedError
+from autobatch.errors import Span, UnsupportedError
 from autobatch.ir import strings
 from autobatch.ir.core import (
     BOOL,
@@ -56,7 +56,6 @@ from autobatch.passes.memory.arenas import Device
 from autobatch.passes.simplify import recursive_functions
 from autobatch.passes.strings import spelt
 from autobatch.passes.strings.words import Rewriter, decided_words, is_word, jax_op
-from autobatch.source import Span
 
 # ---- spelling formats
 #

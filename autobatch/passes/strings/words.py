@@ -18,7 +18,7 @@ from typing import Any, assert_never
 import jax
 import jax.numpy as jnp
 
-from autobatch.errors import UnsupportedError
+from autobatch.errors import NOWHERE, UnsupportedError
 from autobatch.ir import jax_compat, strings
 from autobatch.ir.core import (
     BOOL,
@@ -54,7 +54,6 @@ from autobatch.passes.memory.arenas import Device, decided_by_device, lists_of_n
 from autobatch.passes.memory.chosen_rows import handing_on
 from autobatch.passes.simplify import recursive_functions
 from autobatch.passes.strings import spelt
-from autobatch.source import NOWHERE
 
 # ---- handed words
 #

@@ -22,7 +22,7 @@ from autobatch.call.specialise import SpecialisedProgram
 from autobatch.compiler.pipeline import CompiledProgram
 from autobatch.data.columns import Ints
 from autobatch.data.spec import PlanSpec, RegionSpec, Signature, TableRequest, layout, window_widths
-from autobatch.errors import Failure, SourceError
+from autobatch.errors import NOWHERE, Failure, SourceError, Span
 from autobatch.ir import jax_compat
 from autobatch.ir.core import (
     Array,
@@ -58,7 +58,6 @@ from autobatch.passes.equations import CONTRACTIONS, row_product
 from autobatch.passes.fission import Recurrence, Schedule, ScheduleStage
 from autobatch.passes.simplify import call_graph, recursive_functions
 from autobatch.planning.plan import DataPlan, of_word
-from autobatch.source import NOWHERE, Span
 from autobatch.tools.explain.facts import (
     PLACES,
     BackendFacts,

@@ -12,9 +12,8 @@ from functools import lru_cache
 from pathlib import PurePath
 from typing import Any
 
-from autobatch.errors import UnsupportedError
+from autobatch.errors import Span, UnsupportedError
 from autobatch.frontend.syntax.sources import source_of
-from autobatch.source import Span
 from autobatch.tools.explain.facts import (
     PLACES,
     CallFactsShown,

@@ -48,10 +48,10 @@ from autobatch.backends.llvm.lanes.tensors import (
 )
 from autobatch.backends.llvm.lanes.writer import COMPLEX, ELEMENTS, HALVES, LaneValue, LaneWriter, rounded
 from autobatch.backends.llvm.machine_code import RefusedError
+from autobatch.errors import NOWHERE
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import Apply, Array, Instruction, Literal, Operand, Type, Value
 from autobatch.ir.ops import Op
-from autobatch.source import NOWHERE
 
 # ---- expand
 #

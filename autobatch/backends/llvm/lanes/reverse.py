@@ -56,7 +56,7 @@ from autobatch.backends.llvm.lanes.tensors import (
 )
 from autobatch.backends.llvm.lanes.writer import BYTES, HALVES, LaneValue, LaneWriter, stored
 from autobatch.backends.llvm.machine_code import RefusedError
-from autobatch.errors import UnsupportedError
+from autobatch.errors import NOWHERE, UnsupportedError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import (
     BY_NUMBER,
@@ -79,7 +79,6 @@ from autobatch.ir.ops import Op
 from autobatch.ir.rewrite import free_values
 from autobatch.passes.analysis.liveness import is_number, unused_in_blocks, unused_results
 from autobatch.passes.derivative_rules import has_derivative, row_rule
-from autobatch.source import NOWHERE
 
 # ---- moving
 #

@@ -44,7 +44,7 @@ from autobatch.backends.llvm.machine_code import RefusedError, UnavailableError
 from autobatch.backends.llvm.text import Interrupts, LlvmFunction
 from autobatch.backends.llvm.whole.region import CURE, TURNS, WholeRegion, all_regions
 from autobatch.common.stages import stage
-from autobatch.errors import UnsupportedError
+from autobatch.errors import NOWHERE, Span, UnsupportedError
 from autobatch.ir.core import (
     Apply,
     Array,
@@ -65,7 +65,6 @@ from autobatch.ir.core import Operand as Read
 from autobatch.ir.leaf import DerivativeRule
 from autobatch.ir.ops import own
 from autobatch.ir.rewrite import region_values, with_operands
-from autobatch.source import NOWHERE, Span
 
 # ---- gangs
 #

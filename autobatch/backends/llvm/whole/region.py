@@ -21,7 +21,7 @@ from autobatch.backends.llvm.lanes.control import parts
 from autobatch.backends.llvm.lanes.tensors import LEAST, SMALL
 from autobatch.backends.llvm.lanes.writer import FLOATS
 from autobatch.data.schema import ColumnInput, WordInput
-from autobatch.errors import UnsupportedError
+from autobatch.errors import Span, UnsupportedError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import (
     Apply,
@@ -47,7 +47,6 @@ from autobatch.ir.ops import OWN
 from autobatch.ir.printer import print_module
 from autobatch.passes.analysis.fallible import depending_on
 from autobatch.passes.simplify import forward
-from autobatch.source import Span
 
 CURE = "use backend='xla', which computes rows of structure and products of matrices"
 
