@@ -33,7 +33,7 @@ from autobatch.data.columns import columns_of
 from autobatch.data.leaves import Category, category, is_library_object
 from autobatch.data.ragged import Ragged
 from autobatch.data.schema import SharedColumns
-from autobatch.data.snapshot import Snapshot
+from autobatch.data.walk import Snapshot
 from autobatch.errors import BatchError, Error
 from autobatch.frontend.memory.heap import OBJECTS
 from autobatch.ir import jax_compat

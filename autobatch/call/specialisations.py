@@ -35,7 +35,7 @@ from autobatch.compiler.choice import (
     is_use,
 )
 from autobatch.compiler.pipeline import compile as compile_program
-from autobatch.data.snapshot import Snapshot
+from autobatch.data.walk import Snapshot
 from autobatch.errors import PlanError, SourceError, warn_of_xla
 from autobatch.frontend.syntax.reread import read
 from autobatch.frontend.types.needs import Needed
