@@ -5,7 +5,7 @@ activation. A call interns its arguments, so that equal activations of an exampl
 before it is expanded. What comes out are the *tables* of `PlanSpec`, and for each row the example it belongs to.
 
 Numbers are *pointers* here: `definition << 40 | row`. The result of a call is a pointer to a result slot of the
-callee's activation until the end, when slots are followed to what they hold; `made_lists.py` does that, for lists too.
+callee's activation until the end, when slots are followed to what they hold; `scopes.py` does that, for lists too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from autobatch.data.columns import Columns, Ints
 from autobatch.data.schema import Store
-from autobatch.data.scopes import DEPTH, SHIFT, TURN, FunctionActivations, GrowingArray, RowsOfRegion, join, merge
 from autobatch.data.spec import CountedSpec, HostLimits, PlanSpec, RegionSpec, TableSpec
 from autobatch.errors import NOWHERE, Failure, PlanError, Span
 from autobatch.ir.core import (
@@ -46,8 +45,21 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.jax_compat import device_dtype
 from autobatch.options import Options
-from autobatch.planning.made_lists import Activations, MadeLists, Outgoing, Resolver
 from autobatch.planning.scalar import FailedError, ScalarProgram, TooManyCallsError, as_column
+from autobatch.planning.scopes import (
+    DEPTH,
+    SHIFT,
+    TURN,
+    Activations,
+    FunctionActivations,
+    GrowingArray,
+    MadeLists,
+    Outgoing,
+    Resolver,
+    RowsOfRegion,
+    join,
+    merge,
+)
 from autobatch.planning.structure_ops import StructuralResults, StructureOps
 
 # ---- endless

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobatch.data.columns import Columns, Ints, offsets_of
-from autobatch.data.scopes import ROW, SHIFT
 from autobatch.data.spec import (
     MADE_STORE,
     Edge,
@@ -23,9 +22,9 @@ from autobatch.data.spec import (
     relative,
     store_of,
 )
-from autobatch.planning.made_lists import Activations
 from autobatch.planning.numbering import NumberingTables, add_paths, longest_paths, number_rows, stable_order
 from autobatch.planning.plan import DataPlan
+from autobatch.planning.scopes import ROW, SHIFT, Activations
 
 Values = NDArray[Any]
 
