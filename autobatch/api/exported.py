@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import export as jax_export
 
-from autobatch.backends.llvm.binding.machine import binding_machine
+from autobatch.backends.llvm.binding import binding_machine
 from autobatch.call import exporting, transfer
 from autobatch.call.arguments import (
     ArgumentSlot,

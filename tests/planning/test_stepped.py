@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import autobatch as ab
 from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.binding.machine import binding_machine, module
+from autobatch.backends.llvm.binding import binding_machine, module
 from autobatch.planning import stepped
 from autobatch.planning.bind import bind_plan
 from autobatch.planning.plan import SizeClasses
