@@ -15,16 +15,14 @@ from contextlib import closing
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autobatch.data.columns import Ints, offsets_of
 from autobatch.data.spec import UNIFORM, LoopRequest, Signature, window_widths
-from autobatch.planning.binding import Binding, Folded, Gathered, Pointers, own_arrays
+from autobatch.planning.binding import Binding, Folded, Gathered, Pointers, Values, own_arrays
 from autobatch.planning.numbering import distinct_rows, inverse, stable_order
 from autobatch.planning.plan import STEP, DataPlan, SizeClass, Usual, counts_of_lists, windows
 from autobatch.planning.stepped import StepMachine, SteppedBinder
 
-Values = NDArray[Any]
 Order = tuple[Ints | None, Ints | None]
 """The rows of an order, and where each row of its space lies among them; None: all rows as they are."""
 

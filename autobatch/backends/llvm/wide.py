@@ -114,12 +114,6 @@ def _cosh(x: Real) -> Real:
     return or_nan(x, (e + 1.0 / e) * 0.5)
 
 
-def _tanh(x: Real) -> Real:
-    """e / (e + 2) with e = expm1(2 |x|)."""
-    e = _expm1(2.0 * least(absolute(x), 20.0))
-    return or_nan(x, with_sign_of(e / (e + 2.0), x))
-
-
 def _logistic(x: Real) -> Real:
     return or_nan(x, 1.0 / (exp_of_double(-x) + 1.0))
 
@@ -210,7 +204,6 @@ sinh = in_double(_sinh)
 cosh = in_double(_cosh)
 turned = in_double(_turned)
 tan = in_double(_tan)
-tanh = in_double(_tanh)
 logistic = in_double(_logistic)
 asinh = in_double(_asinh)
 acosh = in_double(_acosh)
