@@ -15,10 +15,12 @@ from autobatch.backends.llvm.double.exponentials import (
     SIN,
     TAN_OF_EIGHTH,
     angle,
-    log,
     or_nan,
     or_nan_of_infinity,
     or_special,
+)
+from autobatch.backends.llvm.double.exponentials import (
+    log as log_of_double,
 )
 from autobatch.backends.llvm.double.factorials import inverse
 from autobatch.backends.llvm.formulas import (
@@ -345,14 +347,14 @@ def _lgamma(x: Real) -> Real:
     size = absolute(x)
     y, product, _ = _between_1_and_2(least(size, 9.0))
     large = size >= SMALL
-    of = log(where(large | (size < 1.0), size, product))
+    of = log_of_double(where(large | (size < 1.0), size, product))
     near = fma((y - 1.0) * (y - 2.0), polynomial(y - 1.5, LGAMMA), where(size < 1.0, -of, of))
     inverse_of = 1.0 / size
     series = inverse_of * polynomial(inverse_of * inverse_of, STIRLING)
     far = fma(size - 0.5, of - 1.0, series) + (0.5 * math.log(2.0 * math.pi) - 0.5)
     found = where(large, far, near)
     sin, _ = _circle_of_halves(size)
-    found = where(x < 0.0, math.log(math.pi) - log(size * sin) - found, found)
+    found = where(x < 0.0, math.log(math.pi) - log_of_double(size * sin) - found, found)
     pole = x.equals(0.0) | ((x < 0.0) & floor(x).equals(x)) | size.equals(INFINITY)
     return or_nan(x, where(pole, INFINITY, found))
 
@@ -365,7 +367,7 @@ def _digamma(x: Real) -> Real:
     near = fma(off, polynomial(off, DIGAMMA), where(size < 1.0, -1.0 / size, total))
     inverse_of = 1.0 / size
     square = inverse_of * inverse_of
-    far = fma(inverse_of, -0.5, log(size)) - square * polynomial(square, OF_DIGAMMA)
+    far = fma(inverse_of, -0.5, log_of_double(size)) - square * polynomial(square, OF_DIGAMMA)
     found = where(size >= SMALL, far, near)
     sin, cos = _circle_of_halves(size)
     found = where(x < 0.0, found + inverse_of + math.pi * cos / sin, found)
