@@ -232,7 +232,7 @@ class Binding:
         self.usual: dict[tuple[int, str], Usual] = {}
         """What minibatches have, by their number of examples and how they share rows."""
         self.openings: dict[Share, Any] = {}
-        """The steps that bind minibatches, by how these share rows (`stepped.py`)."""
+        """The steps that bind minibatches, by how these share rows (`bind.py`)."""
         self._layouts: dict[Signature, tuple[dict[str, tuple[int, int]], int]] = {}
         spaces = {self.request.orders[n].space for n in self.orders}
         self.level = {

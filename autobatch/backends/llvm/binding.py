@@ -17,17 +17,7 @@ from numpy.typing import NDArray
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.machine_code import UnavailableError
 from autobatch.backends.llvm.text import LlvmFunction
-from autobatch.planning.stepped import (
-    FIRST,
-    FULL,
-    LENGTH,
-    TOO_LONG,
-    WORDS,
-    StepMachine,
-    StepOperation,
-    Steps,
-    StepState,
-)
+from autobatch.planning.bind import FIRST, FULL, LENGTH, TOO_LONG, WORDS, StepMachine, StepOperation, Steps, StepState
 
 # ---- step
 #
@@ -183,7 +173,7 @@ class Step:
 
 # ---- functions
 #
-# The function of each step of `planning/stepped.py`.
+# The function of each step of `planning/bind.py`.
 
 
 def lengths(s: Step) -> None:
