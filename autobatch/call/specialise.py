@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.backends.interface import Mode
-from autobatch.backends.interpret.program import on_host
+from autobatch.backends.interpret import on_host
 from autobatch.call import results, transfer
 from autobatch.call.arguments import Order
 from autobatch.call.assembly import MadeRows

@@ -31,7 +31,7 @@ from autobatch.backends.interface import (
     WholeFunction,
     Work,
 )
-from autobatch.backends.interpret.program import Interpret
+from autobatch.backends.interpret import Interpret
 from autobatch.backends.llvm.whole.program import Llvm
 from autobatch.backends.llvm.whole.region import WholeRegion, work_of
 from autobatch.backends.xla.program import Xla

@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 from autobatch.backends.interface import Declined, FunctionProgram, Mode, RowEquations, WholeFunction
-from autobatch.backends.interpret.program import Interpret, Interpreted
+from autobatch.backends.interpret import Interpret, Interpreted
 from autobatch.backends.llvm.binding import binding_machine
 from autobatch.backends.llvm.whole.program import Llvm, WholeProgram
 from autobatch.backends.xla.program import Xla, XlaProgram, window_costs
