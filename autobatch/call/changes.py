@@ -21,7 +21,7 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from autobatch.backends.llvm.reading.machine import reading_machine
+from autobatch.backends.llvm.reading import reading_machine
 from autobatch.call import plain
 from autobatch.call.arguments import ArgumentSlot, BoundArguments
 from autobatch.call.batches.batch import Batch

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 
 import autobatch as ab
-from autobatch.backends.llvm.reading.machine import reading_machine
+from autobatch.backends.llvm.reading import reading_machine
 from autobatch.data.columns import Columns, columns_of
 from autobatch.data.pack import pack
 from autobatch.data.reading import ObjectReader, read_like

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.backends.llvm.reading.machine import reading_machine
+from autobatch.backends.llvm.reading import reading_machine
 from autobatch.call import transfer
 from autobatch.call.batches.groups import LIVE, TOKEN, BatchForm, BatchLeaves, Group, Specialised, flatten, with_rows
 from autobatch.compiler.differentials import moves

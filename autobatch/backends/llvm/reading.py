@@ -48,7 +48,7 @@ from autobatch.data.reading import (
 #     fill(state)     the log, visit after visit -> the columns of the schema
 #
 # `data/reading.py` says what lies where. Where lists, tuples and floats have what they hold was looked up before
-# (`machine.py`); what others hold, functions of CPython's stable interface say. None of these runs code of the user:
+# (`reading.py`); what others hold, functions of CPython's stable interface say. None of these runs code of the user:
 # attributes are those of instances and slots alone, keys of dicts are strings.
 
 
