@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.backends.folds import NEUTRAL, combine, data_column
 from autobatch.backends.interface import Cost, Declined, Load, Mode, RowEquations, Work
+from autobatch.backends.row_operations import NEUTRAL, combine, data_column
 from autobatch.data.spec import Signature
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat, leaf

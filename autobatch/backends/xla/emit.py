@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.backends.folds import data_column
+from autobatch.backends.row_operations import data_column
 from autobatch.backends.xla.loops import Buffers, LevelLoop
 from autobatch.backends.xla.native.before import before_loops
 from autobatch.backends.xla.products.operation import Matrices, product_of_rows

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from autobatch.backends.folds import NEUTRAL, combine
+from autobatch.backends.row_operations import NEUTRAL, combine
 from autobatch.backends.xla.native.operation import native
 from autobatch.backends.xla.products.operation import LoopProducts, Source, choose_empty, empty
 from autobatch.backends.xla.rows import Runs, compute_live, take

@@ -27,8 +27,8 @@ from typing import Any, NamedTuple, assert_never
 import jax
 import jax.numpy as jnp
 
+from autobatch.backends.row_operations import WITH_CONTROL, is_float, over_rows, over_rows_in_part, select_rows
 from autobatch.backends.xla import stack, stack_adjoint
-from autobatch.backends.xla.lanes import WITH_CONTROL, is_float, over_rows, over_rows_in_part, select_rows
 from autobatch.backends.xla.machine_rows import by_machine_code
 from autobatch.common import runtime, targets
 from autobatch.errors import NOWHERE, Span

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from autobatch.backends.interface import Cost, Declined, Load, Mode, RowEquations, Work
+from autobatch.backends.row_operations import is_float
 from autobatch.backends.xla.adjoint import AdjointProgram
 from autobatch.backends.xla.emit import Emission, ScheduleEmitter
-from autobatch.backends.xla.lanes import is_float
 from autobatch.backends.xla.machine import machine
 from autobatch.backends.xla.native.values import all_by_kernel
 from autobatch.backends.xla.rows import rows_read

@@ -9,8 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from autobatch.backends.folds import NEUTRAL
-from autobatch.backends.xla.lanes import over_rows
+from autobatch.backends.row_operations import NEUTRAL, over_rows
 from autobatch.backends.xla.masks import LiveRows, on_rows
 from autobatch.ir import jax_compat
 from autobatch.ir.masked import is_masked

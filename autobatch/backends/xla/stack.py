@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.backends.xla.lanes import OverRows, over_rows, select_rows
+from autobatch.backends.row_operations import OverRows, over_rows, select_rows
 from autobatch.common import runtime
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Array, Operand, Value
