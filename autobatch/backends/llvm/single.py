@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 
 from autobatch.backends.llvm import functions, wide
-from autobatch.backends.llvm.double.exponentials import LOG2_E, or_nan, power_or_special
+from autobatch.backends.llvm.float64 import LOG2_E, or_nan, power_or_special
 from autobatch.backends.llvm.formulas import (
     INFINITY,
     Real,

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 
-from autobatch.backends.llvm.double.exponentials import (
+from autobatch.backends.llvm.double.factorials import inverse
+from autobatch.backends.llvm.float64 import (
     COS,
     LN2,
     LOG2_E,
@@ -19,10 +20,7 @@ from autobatch.backends.llvm.double.exponentials import (
     or_nan_of_infinity,
     or_special,
 )
-from autobatch.backends.llvm.double.exponentials import (
-    log as log_of_double,
-)
-from autobatch.backends.llvm.double.factorials import inverse
+from autobatch.backends.llvm.float64 import log as log_of_double
 from autobatch.backends.llvm.formulas import (
     INFINITY,
     NAN,

@@ -19,7 +19,7 @@ import struct
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from autobatch.backends.llvm.double.exponentials import (
+from autobatch.backends.llvm.float64 import (
     Pair,
     ReducedExponent,
     choose,

@@ -15,8 +15,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.backends.llvm import machine_code, single, wide
-from autobatch.backends.llvm.double import exponentials, factorials
+from autobatch.backends.llvm import float64, machine_code, single, wide
+from autobatch.backends.llvm.double import factorials
 from autobatch.backends.llvm.formulas import Formula, called, in_double, inline
 from autobatch.backends.llvm.functions import INTRINSICS, VectorWriter, text_of
 from autobatch.backends.llvm.machine_code import RefusedError
@@ -608,38 +608,38 @@ def _rounded(name: str, double: Formula) -> Callable[..., LaneValue]:
 def whole_power(w: LaneWriter, x: LaneValue, n: int) -> LaneValue:
     """Products of doubles are exact enough for float32."""
     if x.dtype == "float32":
-        return w.function(inline(in_double(lambda x: exponentials.power_by_squares(x, n))), x)
-    return w.function(inline(lambda x: exponentials.whole_power(x, n)), x)
+        return w.function(inline(in_double(lambda x: float64.power_by_squares(x, n))), x)
+    return w.function(inline(lambda x: float64.whole_power(x, n)), x)
 
 
 FLOATS: Mapping[str, Callable[..., LaneValue]] = {
-    "acos": _both("acos", wide.acos, exponentials.acos),
-    "acosh": _both("acosh", wide.acosh, exponentials.acosh),
-    "asin": _both("asin", wide.asin, exponentials.asin),
-    "asinh": _both("asinh", wide.asinh, exponentials.asinh),
-    "atan": _both("atan", wide.atan, exponentials.atan),
-    "atan2": _both("atan2", wide.atan2, exponentials.atan2),
-    "atanh": _both("atanh", wide.atanh, exponentials.atanh),
-    "cbrt": _rounded("cbrt", exponentials.cbrt),
-    "cos": _short("cos", single.cos, exponentials.cos),
-    "cosh": _both("cosh", wide.cosh, exponentials.cosh),
+    "acos": _both("acos", wide.acos, float64.acos),
+    "acosh": _both("acosh", wide.acosh, float64.acosh),
+    "asin": _both("asin", wide.asin, float64.asin),
+    "asinh": _both("asinh", wide.asinh, float64.asinh),
+    "atan": _both("atan", wide.atan, float64.atan),
+    "atan2": _both("atan2", wide.atan2, float64.atan2),
+    "atanh": _both("atanh", wide.atanh, float64.atanh),
+    "cbrt": _rounded("cbrt", float64.cbrt),
+    "cos": _short("cos", single.cos, float64.cos),
+    "cosh": _both("cosh", wide.cosh, float64.cosh),
     "digamma": _both("digamma", wide.digamma, factorials.digamma),
     "erf": _both("erf", wide.erf, factorials.erf),
     "erf_inv": _both("erf_inv", wide.erf_inv, factorials.inverse_of_erf),
     "erfc": _both("erfc", wide.erfc, factorials.erfc),
-    "exp": _short("exp", single.exp, exponentials.exp),
-    "exp2": _both("exp2", wide.exp2, exponentials.exp2),
-    "expm1": _both("expm1", wide.expm1, exponentials.expm1),
+    "exp": _short("exp", single.exp, float64.exp),
+    "exp2": _both("exp2", wide.exp2, float64.exp2),
+    "expm1": _both("expm1", wide.expm1, float64.expm1),
     "lgamma": _both("lgamma", wide.lgamma, factorials.lgamma),
-    "log": _short("log", single.log, exponentials.log),
-    "log1p": _both("log1p", wide.log1p, exponentials.log1p),
-    "logistic": _both("logistic", wide.logistic, exponentials.logistic),
-    "nextafter": _both("nextafter", exponentials.neighbour, exponentials.neighbour),
-    "pow": _both("pow", single.pow, exponentials.pow),
-    "rem": _both("rem", exponentials.remainder, exponentials.remainder),
-    "sin": _short("sin", single.sin, exponentials.sin),
-    "sinh": _both("sinh", wide.sinh, exponentials.sinh),
-    "tan": _both("tan", wide.tan, exponentials.tan),
-    "tanh": _short("tanh", single.tanh, exponentials.tanh),
+    "log": _short("log", single.log, float64.log),
+    "log1p": _both("log1p", wide.log1p, float64.log1p),
+    "logistic": _both("logistic", wide.logistic, float64.logistic),
+    "nextafter": _both("nextafter", float64.neighbour, float64.neighbour),
+    "pow": _both("pow", single.pow, float64.pow),
+    "rem": _both("rem", float64.remainder, float64.remainder),
+    "sin": _short("sin", single.sin, float64.sin),
+    "sinh": _both("sinh", wide.sinh, float64.sinh),
+    "tan": _both("tan", wide.tan, float64.tan),
+    "tanh": _short("tanh", single.tanh, float64.tanh),
 }
 """By the name of JAX's primitive."""
