@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 
-from autobatch.backends.llvm.double.factorials import inverse
 from autobatch.backends.llvm.float64 import (
     COS,
     LN2,
@@ -21,6 +20,7 @@ from autobatch.backends.llvm.float64 import (
     or_special,
 )
 from autobatch.backends.llvm.float64 import log as log_of_double
+from autobatch.backends.llvm.float64_special import inverse
 from autobatch.backends.llvm.formulas import (
     INFINITY,
     NAN,

@@ -15,8 +15,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.backends.llvm import float64, machine_code, single, wide
-from autobatch.backends.llvm.double import factorials
+from autobatch.backends.llvm import float64, float64_special, machine_code, single, wide
 from autobatch.backends.llvm.formulas import Formula, called, in_double, inline
 from autobatch.backends.llvm.functions import INTRINSICS, VectorWriter, text_of
 from autobatch.backends.llvm.machine_code import RefusedError
@@ -623,14 +622,14 @@ FLOATS: Mapping[str, Callable[..., LaneValue]] = {
     "cbrt": _rounded("cbrt", float64.cbrt),
     "cos": _short("cos", single.cos, float64.cos),
     "cosh": _both("cosh", wide.cosh, float64.cosh),
-    "digamma": _both("digamma", wide.digamma, factorials.digamma),
-    "erf": _both("erf", wide.erf, factorials.erf),
-    "erf_inv": _both("erf_inv", wide.erf_inv, factorials.inverse_of_erf),
-    "erfc": _both("erfc", wide.erfc, factorials.erfc),
+    "digamma": _both("digamma", wide.digamma, float64_special.digamma),
+    "erf": _both("erf", wide.erf, float64_special.erf),
+    "erf_inv": _both("erf_inv", wide.erf_inv, float64_special.inverse_of_erf),
+    "erfc": _both("erfc", wide.erfc, float64_special.erfc),
     "exp": _short("exp", single.exp, float64.exp),
     "exp2": _both("exp2", wide.exp2, float64.exp2),
     "expm1": _both("expm1", wide.expm1, float64.expm1),
-    "lgamma": _both("lgamma", wide.lgamma, factorials.lgamma),
+    "lgamma": _both("lgamma", wide.lgamma, float64_special.lgamma),
     "log": _short("log", single.log, float64.log),
     "log1p": _both("log1p", wide.log1p, float64.log1p),
     "logistic": _both("logistic", wide.logistic, float64.logistic),
