@@ -15,7 +15,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.backends.llvm import float64, float64_special, machine_code, single, wide
+from autobatch.backends.llvm import float32, float64, float64_special, machine_code
 from autobatch.backends.llvm.formulas import Formula, called, in_double, inline
 from autobatch.backends.llvm.functions import INTRINSICS, VectorWriter, text_of
 from autobatch.backends.llvm.machine_code import RefusedError
@@ -612,33 +612,33 @@ def whole_power(w: LaneWriter, x: LaneValue, n: int) -> LaneValue:
 
 
 FLOATS: Mapping[str, Callable[..., LaneValue]] = {
-    "acos": _both("acos", wide.acos, float64.acos),
-    "acosh": _both("acosh", wide.acosh, float64.acosh),
-    "asin": _both("asin", wide.asin, float64.asin),
-    "asinh": _both("asinh", wide.asinh, float64.asinh),
-    "atan": _both("atan", wide.atan, float64.atan),
-    "atan2": _both("atan2", wide.atan2, float64.atan2),
-    "atanh": _both("atanh", wide.atanh, float64.atanh),
+    "acos": _both("acos", float32.acos, float64.acos),
+    "acosh": _both("acosh", float32.acosh, float64.acosh),
+    "asin": _both("asin", float32.asin, float64.asin),
+    "asinh": _both("asinh", float32.asinh, float64.asinh),
+    "atan": _both("atan", float32.atan, float64.atan),
+    "atan2": _both("atan2", float32.atan2, float64.atan2),
+    "atanh": _both("atanh", float32.atanh, float64.atanh),
     "cbrt": _rounded("cbrt", float64.cbrt),
-    "cos": _short("cos", single.cos, float64.cos),
-    "cosh": _both("cosh", wide.cosh, float64.cosh),
-    "digamma": _both("digamma", wide.digamma, float64_special.digamma),
-    "erf": _both("erf", wide.erf, float64_special.erf),
-    "erf_inv": _both("erf_inv", wide.erf_inv, float64_special.inverse_of_erf),
-    "erfc": _both("erfc", wide.erfc, float64_special.erfc),
-    "exp": _short("exp", single.exp, float64.exp),
-    "exp2": _both("exp2", wide.exp2, float64.exp2),
-    "expm1": _both("expm1", wide.expm1, float64.expm1),
-    "lgamma": _both("lgamma", wide.lgamma, float64_special.lgamma),
-    "log": _short("log", single.log, float64.log),
-    "log1p": _both("log1p", wide.log1p, float64.log1p),
-    "logistic": _both("logistic", wide.logistic, float64.logistic),
+    "cos": _short("cos", float32.cos, float64.cos),
+    "cosh": _both("cosh", float32.cosh, float64.cosh),
+    "digamma": _both("digamma", float32.digamma, float64_special.digamma),
+    "erf": _both("erf", float32.erf, float64_special.erf),
+    "erf_inv": _both("erf_inv", float32.erf_inv, float64_special.inverse_of_erf),
+    "erfc": _both("erfc", float32.erfc, float64_special.erfc),
+    "exp": _short("exp", float32.exp, float64.exp),
+    "exp2": _both("exp2", float32.exp2, float64.exp2),
+    "expm1": _both("expm1", float32.expm1, float64.expm1),
+    "lgamma": _both("lgamma", float32.lgamma, float64_special.lgamma),
+    "log": _short("log", float32.log, float64.log),
+    "log1p": _both("log1p", float32.log1p, float64.log1p),
+    "logistic": _both("logistic", float32.logistic, float64.logistic),
     "nextafter": _both("nextafter", float64.neighbour, float64.neighbour),
-    "pow": _both("pow", single.pow, float64.pow),
+    "pow": _both("pow", float32.pow, float64.pow),
     "rem": _both("rem", float64.remainder, float64.remainder),
-    "sin": _short("sin", single.sin, float64.sin),
-    "sinh": _both("sinh", wide.sinh, float64.sinh),
-    "tan": _both("tan", wide.tan, float64.tan),
-    "tanh": _short("tanh", single.tanh, float64.tanh),
+    "sin": _short("sin", float32.sin, float64.sin),
+    "sinh": _both("sinh", float32.sinh, float64.sinh),
+    "tan": _both("tan", float32.tan, float64.tan),
+    "tanh": _short("tanh", float32.tanh, float64.tanh),
 }
 """By the name of JAX's primitive."""
