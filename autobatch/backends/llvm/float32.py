@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 
-from autobatch.backends.llvm import functions
+from autobatch.backends.llvm import formulas
 from autobatch.backends.llvm.float64 import (
     COS,
     LN2,
@@ -446,8 +446,8 @@ def exp(x: Real) -> Real:
     held = where(x > 89.0, 89.0, where(x < -104.0, -104.0, x))
     turned = fma(held, LOG2_E, ROUNDING)
     n = turned - ROUNDING
-    r = fma(n, -functions.LN2[1], fma(n, -functions.LN2[0], held))
-    return scaled(fma(r * r, polynomial(r, functions.EXP), r + 1.0), turned)
+    r = fma(n, -formulas.LN2[1], fma(n, -formulas.LN2[0], held))
+    return scaled(fma(r * r, polynomial(r, formulas.EXP), r + 1.0), turned)
 
 
 def log(x: Real) -> Real:
@@ -499,8 +499,8 @@ def pow(x: Real, y: Real) -> Real:
 def _exp(x: Real) -> Real:
     """Of numbers whose exponential is neither subnormal nor infinite."""
     n = nearest(x * LOG2_E)
-    r = fma(n, -functions.LN2[1], fma(n, -functions.LN2[0], x))
-    return fma(r * r, polynomial(r, functions.EXP), r + 1.0) * power_of_two(n.whole())
+    r = fma(n, -formulas.LN2[1], fma(n, -formulas.LN2[0], x))
+    return fma(r * r, polynomial(r, formulas.EXP), r + 1.0) * power_of_two(n.whole())
 
 
 def tanh(x: Real) -> Real:

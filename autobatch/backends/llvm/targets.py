@@ -10,8 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from autobatch.backends.llvm.formulas import INFINITY, NAN, Real, power_of_two, where
-from autobatch.backends.llvm.functions import VectorWriter
+from autobatch.backends.llvm.formulas import INFINITY, NAN, Real, VectorWriter, power_of_two, where
 from autobatch.backends.llvm.text import LlvmFunction
 
 

@@ -5,7 +5,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from autobatch.backends.llvm import functions as numbers
+from autobatch.backends.llvm import formulas as numbers
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.machine_code import UnavailableError, link
 from autobatch.backends.llvm.text import LlvmFunction, lanes_below

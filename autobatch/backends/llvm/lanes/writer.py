@@ -16,8 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.backends.llvm import float32, float64, float64_special, machine_code
-from autobatch.backends.llvm.formulas import Formula, called, in_double, inline
-from autobatch.backends.llvm.functions import INTRINSICS, VectorWriter, text_of
+from autobatch.backends.llvm.formulas import INTRINSICS, Formula, VectorWriter, called, in_double, inline, text_of
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.llvm.text import LlvmFunction, broadcast
 from autobatch.common.record import record

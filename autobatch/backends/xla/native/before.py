@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from autobatch.backends.llvm.functions import COSTLY
+from autobatch.backends.llvm.formulas import COSTLY
 from autobatch.ir.system import Compute, Equation, Variable, reads, results
 from autobatch.passes.equations import row_product
 from autobatch.passes.fission import Recurrence, RowOrder, Schedule, ScheduleStage, Task

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from autobatch.backends.llvm.functions import FUNCTIONS, REDUCTIONS, VectorWriter, declarations, integer_pow
+from autobatch.backends.llvm.formulas import FUNCTIONS, REDUCTIONS, VectorWriter, declarations, integer_pow
 from autobatch.backends.llvm.machine_code import buffer, data, handler
 from autobatch.backends.llvm.text import LlvmFunction, lanes_below
 from autobatch.backends.xla.native.tasks import (

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from autobatch.backends.llvm.functions import COSTLY, FUNCTIONS, LOGICAL, MASKS, REDUCTIONS
+from autobatch.backends.llvm.formulas import COSTLY, FUNCTIONS, LOGICAL, MASKS, REDUCTIONS
 from autobatch.backends.llvm.machine_code import RefusedError, UnavailableError
 from autobatch.backends.xla.products import kernel
 from autobatch.backends.xla.products.operation import LARGEST, MANY, available_cores
