@@ -15,7 +15,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.api import batched as api
-from autobatch.backends.llvm.checked import is_checking
+from autobatch.backends.llvm.text import is_checking
 from autobatch.common import cache
 from autobatch.common.cache import user_cache_folder
 from autobatch.compiler import pass_manager

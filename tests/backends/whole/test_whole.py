@@ -11,7 +11,7 @@ from hypothesis import Phase, given, reject, settings
 
 import autobatch as ab
 from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.checked import is_checking
+from autobatch.backends.llvm.text import is_checking
 from autobatch.backends.llvm.whole import code, running
 from autobatch.call import inspection
 from autobatch.common import cache

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.backends.llvm.checked import is_checking
 from autobatch.backends.llvm.lanes.by_number import BITS, BY_NUMBER, COSTLY, convert, in_single
 from autobatch.backends.llvm.lanes.complexes import COMPLEX_RULES
 from autobatch.backends.llvm.lanes.gathers import INDEXING, taken
@@ -48,6 +47,7 @@ from autobatch.backends.llvm.lanes.tensors import (
 )
 from autobatch.backends.llvm.lanes.writer import COMPLEX, ELEMENTS, HALVES, LaneValue, LaneWriter, rounded
 from autobatch.backends.llvm.machine_code import RefusedError
+from autobatch.backends.llvm.text import is_checking
 from autobatch.errors import NOWHERE
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import Apply, Array, Instruction, Literal, Operand, Type, Value

@@ -25,12 +25,20 @@ import numpy as np
 
 from autobatch.backends.interface import Placement
 from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.checked import allow, checked, instrumented, is_checking
 from autobatch.backends.llvm.lanes.program import CodeOperand, Result
 from autobatch.backends.llvm.lanes.tensors import KEY
 from autobatch.backends.llvm.machine_code import Code, UnavailableError
 from autobatch.backends.llvm.targets import BY_LEVEL, ProcessorTarget
-from autobatch.backends.llvm.text import HEADER, STOPPED, LlvmFunction, library
+from autobatch.backends.llvm.text import (
+    HEADER,
+    STOPPED,
+    LlvmFunction,
+    allow,
+    checked,
+    instrumented,
+    is_checking,
+    library,
+)
 from autobatch.backends.llvm.whole.code import ENTRY, WholeCode, unavailable, write
 from autobatch.backends.llvm.whole.region import WholeRegion
 from autobatch.data.reading import address
