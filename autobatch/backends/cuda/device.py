@@ -19,7 +19,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.targets import ProcessorTarget
+from autobatch.backends.llvm.machine_code import ProcessorTarget
 from autobatch.errors import DeviceError
 
 # ---- ptx

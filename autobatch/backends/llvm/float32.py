@@ -47,7 +47,7 @@ from autobatch.backends.llvm.formulas import (
     where,
     with_sign_of,
 )
-from autobatch.backends.llvm.targets import ROUNDING, completed, exponent, mantissa, scaled
+from autobatch.backends.llvm.machine_code import ROUNDING, completed, exponent, mantissa, scaled
 
 LOG_TERMS = tuple(2.0 / (2 * k + 1) for k in range(7))
 """log((1 + s) / (1 - s)) = 2 s + 2/3 s^3 + 2/5 s^5 + ..., for |s| up to 0.172: what is left out is 3e-13 of it."""

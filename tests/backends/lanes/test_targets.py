@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from autobatch.backends.llvm import machine_code, targets
-from autobatch.backends.llvm.targets import AVX2, AVX512, BY_WIDTH, NEON, SSE2, of_flags
+from autobatch.backends.llvm import machine_code
+from autobatch.backends.llvm.machine_code import AVX2, AVX512, BY_WIDTH, NEON, SSE2, of_flags
 from autobatch.backends.xla.products import kernel
 from tests.backends.lanes.harness import compiled, written
 from tests.backends.lanes.test_widths import COUNT, assert_same, rows
@@ -117,7 +117,7 @@ def test_neon():
 
 
 def test_every_kind_is_tried():
-    assert {t.name for t in vars(targets).values() if isinstance(t, targets.ProcessorTarget)} == {
+    assert {t.name for t in vars(machine_code).values() if isinstance(t, machine_code.ProcessorTarget)} == {
         *(t.name for t in BY_WIDTH),
         NEON.name,
     }

@@ -27,8 +27,7 @@ from autobatch.backends.interface import Placement
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.lanes.program import CodeOperand, Result
 from autobatch.backends.llvm.lanes.tensors import KEY
-from autobatch.backends.llvm.machine_code import Code, UnavailableError
-from autobatch.backends.llvm.targets import BY_LEVEL, ProcessorTarget
+from autobatch.backends.llvm.machine_code import BY_LEVEL, Code, ProcessorTarget, UnavailableError
 from autobatch.backends.llvm.text import (
     HEADER,
     STOPPED,
