@@ -207,9 +207,9 @@ def native_counted(sources, w):
     packed = operation.pack([w], False, PACKING)
     more = [(x, None if index is None else jnp.concatenate([index, index])) for x, index in sources]
     more = [(x if index is not None else jnp.concatenate([x, x]), index) for x, index in more]
-    rows = sources[1][0].shape[0]
-    found = operation.multiply(more, packed, kernel.registered("float32"), jnp.asarray(rows))
-    return found[:rows] + found[rows:]
+    count = sources[1][0].shape[0]
+    found = operation.multiply(more, packed, kernel.registered("float32"), jnp.asarray(count))
+    return found[:count] + found[count:]
 
 
 def plain(sources, w):
