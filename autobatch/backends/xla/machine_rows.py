@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.backends.llvm import machine_code
+from autobatch.backends.llvm.lanes.analysis import widest_of
 from autobatch.backends.llvm.lanes.control import RegionWriter
-from autobatch.backends.llvm.lanes.lifetimes import widest_of
 from autobatch.backends.llvm.lanes.ops import shape_of
 from autobatch.backends.llvm.lanes.program import (
     Body,

@@ -10,11 +10,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from autobatch.backends.llvm.lanes.analysis import Carried, is_undefined, values_read
 from autobatch.backends.llvm.lanes.blocks import Growing
 from autobatch.backends.llvm.lanes.by_number import convert
 from autobatch.backends.llvm.lanes.gathers import PLACES_READ, PLACES_WRITTEN, add_all, add_read
-from autobatch.backends.llvm.lanes.lifetimes import is_undefined, values_read
-from autobatch.backends.llvm.lanes.likely import Carried
 from autobatch.backends.llvm.lanes.ops import shape_of
 from autobatch.backends.llvm.lanes.program import Gang
 from autobatch.backends.llvm.lanes.tensors import (

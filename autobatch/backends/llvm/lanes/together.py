@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from autobatch.backends.llvm.lanes.likely import Carried, carried_alike, shared_inside
+from autobatch.backends.llvm.lanes.analysis import Carried, carried_alike, shared_inside
 from autobatch.backends.llvm.lanes.tensors import Tensor, TensorVariable, in_registers, scalar, select, set_all, zeros
 from autobatch.backends.llvm.lanes.writer import BYTES, ELEMENTS, FLOATS, LaneValue, LaneWriter, StackSlot
 from autobatch.ir.core import Apply, Array, If, Instruction, Literal, Operand, Region, Value, While, walk

@@ -17,10 +17,16 @@ from typing import Any, assert_never
 import numpy as np
 
 from autobatch.backends.llvm import machine_code
+from autobatch.backends.llvm.lanes.analysis import (
+    CHANGING,
+    Lifetimes,
+    most_at_once,
+    shared_inside,
+    uniform_values,
+    widest,
+)
 from autobatch.backends.llvm.lanes.control import RegionWriter
 from autobatch.backends.llvm.lanes.gathers import PLACES_READ
-from autobatch.backends.llvm.lanes.lifetimes import CHANGING, Lifetimes, most_at_once, widest
-from autobatch.backends.llvm.lanes.likely import shared_inside, uniform_values
 from autobatch.backends.llvm.lanes.ops import Environment, located, shape_of
 from autobatch.backends.llvm.lanes.program import (
     MOST_SUMMED,
