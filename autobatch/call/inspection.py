@@ -19,9 +19,9 @@ import numpy as np
 
 from autobatch.backends.cuda.device import names
 from autobatch.backends.cuda.program import CudaProgram
-from autobatch.backends.llvm.whole.program import WholeProgram
-from autobatch.backends.llvm.whole.running import (
+from autobatch.backends.llvm.whole.program import (
     CHUNK,
+    WholeProgram,
     arrays_for,
     fits,
     object_of,
@@ -53,7 +53,7 @@ from autobatch.ir.template import Container, Output, Template
 #     handle(x)          arrays of NumPy as they were: their addresses go to the code, and arrays of NumPy come back
 #     handle([1, 2])     anything else of these types: as `f` itself does it, but never compiled
 #
-# A handle takes batches of any size. `autobatch/backends/llvm/whole/running.py` is what the first way costs.
+# A handle takes batches of any size. `autobatch/backends/llvm/whole/program.py` is what the first way costs.
 
 
 Call = Callable[..., Any]

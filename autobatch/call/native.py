@@ -21,7 +21,7 @@ from autobatch.backends.cuda.device import driver
 from autobatch.backends.cuda.program import ones
 from autobatch.backends.interface import FunctionCode, FunctionProgram, Placement
 from autobatch.backends.llvm.lanes.tensors import KEY
-from autobatch.backends.llvm.whole.running import MachineCode
+from autobatch.backends.llvm.whole.program import MachineCode
 from autobatch.call.arguments import BoundArguments, one_level
 from autobatch.call.batches.batch import Batch
 from autobatch.call.batches.data import Examples, raw

@@ -42,8 +42,8 @@ from autobatch.backends.llvm.lanes.writer import BYTES, LaneValue, LaneWriter, s
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.llvm.text import LlvmFunction
 from autobatch.backends.llvm.whole.code import SCRATCH, Direct, derivative_of, region_of
+from autobatch.backends.llvm.whole.program import CHUNK
 from autobatch.backends.llvm.whole.region import WholeRegion
-from autobatch.backends.llvm.whole.running import CHUNK
 from autobatch.errors import NOWHERE, BatchError, UnsupportedError
 from autobatch.ir.core import Apply, walk
 

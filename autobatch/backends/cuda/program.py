@@ -18,8 +18,8 @@ from autobatch.backends.cuda.device import Device, DeviceMemory, Handle, OutOfMe
 from autobatch.backends.cuda.kernel import CURE, ENTRY, WARP, CudaKernel, Sums, packed, write, write_gradient
 from autobatch.backends.interface import Cost, Declined, Load, WholeFunction, Work
 from autobatch.backends.llvm.lanes.program import CodeOperand, Result
+from autobatch.backends.llvm.whole.program import CHUNK, ArrayForm, as_read, words_dtype, words_shape
 from autobatch.backends.llvm.whole.region import WholeRegion, of_kernels, whole_function, work_of
-from autobatch.backends.llvm.whole.running import CHUNK, ArrayForm, as_read, words_dtype, words_shape
 from autobatch.errors import BatchError, UnsupportedError
 
 # ---- running

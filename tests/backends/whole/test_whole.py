@@ -12,7 +12,7 @@ from hypothesis import Phase, given, reject, settings
 import autobatch as ab
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.text import is_checking
-from autobatch.backends.llvm.whole import code, running
+from autobatch.backends.llvm.whole import code, program
 from autobatch.call import inspection
 from autobatch.common import cache
 from autobatch.testing import NotEquivalent, assert_same, check_equivalence
@@ -85,7 +85,7 @@ def test_handles_know_dicts_whose_order_matters():
 
 
 def test_any_number_of_threads_gives_the_same_bits(monkeypatch):
-    monkeypatch.setattr(running, "CHUNK", 64)
+    monkeypatch.setattr(program, "CHUNK", 64)
     rng = np.random.default_rng(1)
     x, y = rng.normal(size=(2, 1000)).astype(np.float32)
     one, four = (ab.batched(mandel, backend="llvm", options={"threads": n}) for n in (1, 4))
@@ -283,7 +283,7 @@ class TestGradients:
         assert_close(values, f(parameters(), *batch))
 
     def test_any_number_of_threads_gives_the_same_bits(self, monkeypatch):
-        monkeypatch.setattr(running, "CHUNK", 64)
+        monkeypatch.setattr(program, "CHUNK", 64)
         x = np.linspace(0.1, 2, 1000).astype(np.float32)
         f = lambda n: ab.batched(newton, in_axes=(None, 0), backend="llvm", options={"threads": n})
         one, four = (ab.grad(f(n), (0, 1))(parameters(), x) for n in (1, 4))
