@@ -15,8 +15,7 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 
-from autobatch.backends.xla.emit import Emission, ScheduleEmitter
-from autobatch.backends.xla.loops import LevelLoop
+from autobatch.backends.xla.emit import Emission, LevelLoop, ScheduleEmitter
 from autobatch.backends.xla.masks import LiveRows as MaskedRows
 from autobatch.backends.xla.masks import on_rows
 from autobatch.backends.xla.products.operation import Source, choose_outer, choose_sum, outer, sum_rows

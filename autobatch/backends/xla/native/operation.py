@@ -21,7 +21,7 @@ from autobatch.options import OptionError
 from autobatch.passes.equations import RowProduct
 
 if TYPE_CHECKING:
-    from autobatch.backends.xla.loops import LevelLoop
+    from autobatch.backends.xla.emit import LevelLoop
 
 logger = logging.getLogger("autobatch")
 

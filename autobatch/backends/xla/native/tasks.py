@@ -27,7 +27,7 @@ from autobatch.passes.equations import RowProduct, row_product
 from autobatch.passes.fission import Task
 
 if TYPE_CHECKING:
-    from autobatch.backends.xla.loops import LevelLoop
+    from autobatch.backends.xla.emit import LevelLoop
 
 
 ROOM = 4 * 1024 * 1024
