@@ -14,8 +14,8 @@ from autobatch.backends.interface import Cost, Declined, Load, Mode, RowEquation
 from autobatch.backends.row_operations import is_float
 from autobatch.backends.xla.adjoint import AdjointProgram
 from autobatch.backends.xla.emit import Emission, ScheduleEmitter
+from autobatch.backends.xla.level_tasks import all_by_kernel
 from autobatch.backends.xla.machine import machine
-from autobatch.backends.xla.native.values import all_by_kernel
 from autobatch.backends.xla.rows import rows_read
 from autobatch.common.sparse_rows import SparseRows
 from autobatch.data.spec import Signature

@@ -14,9 +14,9 @@ import jax
 import networkx as nx
 import numpy as np
 
+from autobatch.backends.xla.level_tasks import all_by_kernel
 from autobatch.backends.xla.machine_rows import gang, refills, why_refilled
 from autobatch.backends.xla.masks import packings
-from autobatch.backends.xla.native.values import all_by_kernel
 from autobatch.backends.xla.products.operation import choose
 from autobatch.call.specialise import SpecialisedProgram
 from autobatch.compiler.pipeline import CompiledProgram

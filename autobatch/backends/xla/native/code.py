@@ -12,7 +12,7 @@ from functools import partial
 from autobatch.backends.llvm.formulas import FUNCTIONS, REDUCTIONS, VectorWriter, declarations, integer_pow
 from autobatch.backends.llvm.machine_code import buffer, data, handler
 from autobatch.backends.llvm.text import LlvmFunction, lanes_below
-from autobatch.backends.xla.native.tasks import (
+from autobatch.backends.xla.level_tasks import (
     ArgumentRows,
     EntryRun,
     IntegerTable,
@@ -22,8 +22,9 @@ from autobatch.backends.xla.native.tasks import (
     RowsStep,
     TaskForm,
     Tile,
+    ValueLoop,
+    ValueNode,
 )
-from autobatch.backends.xla.native.values import ValueLoop, ValueNode
 from autobatch.backends.xla.products.kernel import ProductKernel, masked_load
 from autobatch.ir.system import Variable
 

@@ -10,9 +10,8 @@ import jax
 import numpy as np
 
 from autobatch.backends.llvm.machine_code import RefusedError, UnavailableError
+from autobatch.backends.xla.level_tasks import DTYPE, RecurrenceForm
 from autobatch.backends.xla.native.code import module
-from autobatch.backends.xla.native.tasks import RecurrenceForm
-from autobatch.backends.xla.native.values import DTYPE
 from autobatch.backends.xla.products.kernel import registered, registered_code
 from autobatch.backends.xla.products.operation import Matrix, ProductChoice
 from autobatch.ir import jax_compat
