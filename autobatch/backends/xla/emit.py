@@ -18,8 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.backends.row_operations import NEUTRAL, combine, data_column
-from autobatch.backends.xla.native.before import before_loops
-from autobatch.backends.xla.native.operation import native
+from autobatch.backends.xla.level_kernels import before_loops, native
 from autobatch.backends.xla.products.operation import (
     LoopProducts,
     Matrices,

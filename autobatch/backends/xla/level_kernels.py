@@ -1,18 +1,35 @@
-"""A level loop as LLVM IR: levels, tasks, tiles of rows; in a tile products and phases, in a phase rows and vectors.
+"""Level loops as machine code of our own: one call runs all levels of a recurrence.
 
-The products are those of `products/kernel.py`: its functions `gather` and `panels` are linked to the code of a loop
-when it is loaded.
+What fills the buffers of a level loop before it runs, as the states of leaves beside which it writes those of nodes, is
+computed by its kernel where it belongs; made by itself it would be copied there.
+
+    leaf.h = tanh(leaf.x @ W)                       a stage
+    node.h = f(gather(leaf.h, node.h), ...)         a recurrence; both are in one buffer
+
+The code is LLVM IR: levels, tasks, tiles of rows; in a tile products and phases, in a phase rows and vectors. The
+products are those of `product_kernels.py`: its functions `gather` and `panels` are linked to the code of a loop when it
+is loaded.
+
+In a JAX program a level loop is the kernel where the program is lowered for a CPU, the loops of XLA everywhere else,
+under `jax.vmap` and in derivatives. What is not lowered is not traced either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from autobatch.backends.llvm.formulas import FUNCTIONS, REDUCTIONS, VectorWriter, declarations, integer_pow
-from autobatch.backends.llvm.machine_code import buffer, data, handler
+import jax
+import numpy as np
+
+from autobatch.backends.llvm.formulas import COSTLY, FUNCTIONS, REDUCTIONS, VectorWriter, declarations, integer_pow
+from autobatch.backends.llvm.machine_code import RefusedError, UnavailableError, buffer, data, handler
 from autobatch.backends.llvm.text import LlvmFunction, lanes_below
 from autobatch.backends.xla.level_tasks import (
+    DTYPE,
     ArgumentRows,
     EntryRun,
     IntegerTable,
@@ -25,8 +42,116 @@ from autobatch.backends.xla.level_tasks import (
     ValueLoop,
     ValueNode,
 )
-from autobatch.backends.xla.products.kernel import ProductKernel, masked_load
-from autobatch.ir.system import Variable
+from autobatch.backends.xla.products.kernel import ProductKernel, masked_load, registered, registered_code
+from autobatch.backends.xla.products.operation import Matrix, ProductChoice
+from autobatch.ir import jax_compat
+from autobatch.ir.system import Compute, Equation, Variable, reads, results
+from autobatch.options import OptionError
+from autobatch.passes.equations import RowProduct, row_product
+from autobatch.passes.fission import Recurrence, RowOrder, Schedule, ScheduleStage, Task
+
+if TYPE_CHECKING:
+    from autobatch.backends.xla.emit import LevelLoop
+
+
+@dataclass(frozen=True)
+class Before:
+    """`tasks` that a loop can run before its levels, and equations of stages before it that wait for what they make."""
+
+    tasks: tuple[Task, ...]
+    waiting: tuple[Equation, ...]
+
+
+def before_loops(schedule: Schedule, lookups: Collection[Variable]) -> dict[int, Before]:
+    """By the index of a recurrence: equations of stages before it that make what stands in its buffers. `lookups`: rows
+    that are read where they come from; what reads them is no such equation."""
+    order: dict[int, int] = {}
+    step_of: dict[int, int] = {}
+    makers: dict[Variable, tuple[int, Equation]] = {}
+    readers: dict[Variable, list[Equation]] = {}
+    for at, step in enumerate(schedule.steps):
+        for equation in (e for t in ([step] if isinstance(step, ScheduleStage) else step.tasks) for e in t.equations):
+            order[id(equation)], step_of[id(equation)] = len(order), at
+            for x in reads(equation):
+                readers.setdefault(x, []).append(equation)
+            if isinstance(step, ScheduleStage):
+                makers.update((r, (at, equation)) for r in results(equation))
+    found: dict[int, Before] = {}
+    taken: set[int] = set()
+    for at, step in enumerate(schedule.steps):
+        if not isinstance(step, Recurrence):
+            continue
+        made = step.made()
+        roots = [v for group in step.buffers for v in group if v not in made and v.space is not None]
+        tasks: list[Task] = []
+        waiting: dict[int, Equation] = {}
+        for home in dict.fromkeys(schedule.home[v] for v in roots):
+            wanted = [v for v in roots if schedule.home[v] == home]
+            chosen = _behind(wanted, home, schedule.home, makers, lookups, at)
+            late = _that_wait(chosen, readers)
+            late = {k: e for k, e in late.items() if step_of[k] < at}
+            blocked = any(
+                isinstance(schedule.steps[step_of[id(r)]], Recurrence) and step_of[id(r)] <= at
+                for e in late.values()
+                for x in results(e)
+                for r in readers.get(x, ())
+            )
+            blocked = blocked or any(isinstance(schedule.steps[step_of[k]], Recurrence) for k in late)
+            whole = all(v in makers and id(makers[v][1]) in chosen for v in wanted)
+            if whole and not blocked and taken.isdisjoint(chosen) and taken.isdisjoint(late) and _worth(chosen):
+                taken.update(chosen, late)
+                waiting.update(late)
+                tasks.append(Task(home, tuple(sorted(chosen.values(), key=lambda e: order[id(e)]))))
+        if tasks:
+            found[step.index] = Before(tuple(tasks), tuple(sorted(waiting.values(), key=lambda e: order[id(e)])))
+    return found
+
+
+def _that_wait(chosen: Mapping[int, Equation], readers: Mapping[Variable, list[Equation]]) -> dict[int, Equation]:
+    """All others that depend on what some equations make."""
+    found: dict[int, Equation] = {}
+    stack = list(chosen.values())
+    while stack:
+        for x in results(stack.pop()):
+            for reader in readers.get(x, ()):
+                if id(reader) not in chosen and id(reader) not in found:
+                    found[id(reader)] = reader
+                    stack.append(reader)
+    return found
+
+
+def _behind(
+    roots: list[Variable],
+    home: RowOrder,
+    homes: Mapping[Variable, RowOrder],
+    makers: Mapping[Variable, tuple[int, Equation]],
+    lookups: Collection[Variable],
+    before: int,
+) -> dict[int, Equation]:
+    """The computations in one order of rows that some variables come from."""
+    found: dict[int, Equation] = {}
+    stack = list(roots)
+    while stack:
+        at, equation = makers.get(stack.pop(), (before, None))
+        if at >= before or not isinstance(equation, Compute) or equation.space is None or id(equation) in found:
+            continue
+        if any(x in lookups for x in reads(equation)) or homes[equation.results[0]] != home:
+            continue
+        if equation.op.name in STAYS:
+            continue
+        found[id(equation)] = equation
+        stack.extend(x for x in reads(equation) if x.space is not None)
+    return found
+
+
+STAYS = frozenset(("gather", "dynamic_slice", "iota", "undefined"))
+"""Operations of which the rows are better made by XLA."""
+
+
+def _worth(chosen: Mapping[int, Equation]) -> bool:
+    """Is there more to them than moving numbers?"""
+    return any(row_product(e) is not None or (isinstance(e, Compute) and e.op.name in COSTLY) for e in chosen.values())
+
 
 OF_PRODUCTS = """declare void @gather(ptr, ptr, i64, i64, i64, i64, ptr)
 declare void @panels(ptr, i64, i64, i64, ptr, i64, i64, ptr, i64)"""
@@ -409,3 +534,67 @@ class _Rows:
             x = self.combine(instruction, x, other)
         one = f.let(f"extractelement {kernel.vector} {x}, i64 0")
         f.do(f"store {kernel.scalar} {one}, ptr {self.write[result]}, align {kernel.bytes}")
+
+
+logger = logging.getLogger("autobatch")
+
+_call = jax_compat.foreign_call("autobatch_level_loop")
+
+
+def native(loop: LevelLoop) -> list[Any] | None:
+    """The buffers of a loop after all levels, by the kernel; None where it cannot run it."""
+    try:
+        form, target = _prepared(loop)
+    except (RefusedError, UnavailableError) as error:
+        if loop.e.loops == "native" and not loop.before:
+            raise OptionError(f"option 'loops' is 'native', but there is a level loop for XLA: {error}") from None
+        logger.debug("level loop %s by XLA: %s", loop.recurrence.index, error)
+        return None
+    count, known = len(form.arguments), list(loop.e.env)
+    tables = list(loop.e.tables)
+
+    def plain(*operands: Any) -> list[Any]:
+        given = operands[count:]
+        return _by_xla(loop, dict(zip(known, given, strict=False)), dict(zip(tables, given[len(known) :], strict=True)))
+
+    found: list[Any] = _call.bind(
+        *form.arguments,
+        *loop.e.env.values(),
+        *loop.e.tables.values(),
+        plain=plain,
+        target=target,
+        taken=count,
+        shapes=tuple(b.whole for b in loop.buffers),
+        scratch=(jax.ShapeDtypeStruct((max(form.scratch, 1),), np.dtype(form.kernel.dtype)),),
+    )
+    return found
+
+
+def _by_xla(loop: LevelLoop, env: dict[Variable, Any], tables: dict[str, Any]) -> list[Any]:
+    """The same buffers, computed by loops that XLA compiles, from other arrays."""
+    e = loop.e.forgetful()
+    e.env.update(env)
+    e.tables = tables
+    e.compute(q for t in loop.before for q in t.equations)
+    made = e.level_loop(loop.recurrence)
+    final = made.levels_by_xla()
+    e.env.update(made.placed(final))
+    found = {buffer: final[at] for (_, buffer), (_, at) in zip(loop.shared, made.shared, strict=True)}
+    found.update((buffer, e.env[v]) for v, (buffer, _) in loop.place.items() if buffer not in found)
+    return [found[k] for k in range(len(loop.buffers))]
+
+
+def _prepared(loop: LevelLoop) -> tuple[RecurrenceForm, str]:
+    if loop.e.loops == "xla" or (loop.e.loops == "auto" and loop.e.products == "xla"):
+        raise RefusedError("asked for")
+    if {str(b.dtype) for b in loop.buffers} != {DTYPE}:
+        raise RefusedError(f"it is for {DTYPE} alone")
+    kernel, packing = registered(DTYPE), registered(DTYPE, "pack")
+
+    def matrix(product: RowProduct) -> Matrix:
+        found = loop.products.matrices.pack(product, ProductChoice(kernel, "in a level loop", packing))
+        assert found is not None
+        return found
+
+    form = RecurrenceForm(loop, kernel.kernel, matrix)
+    return form, registered_code("levels", module(form), DTYPE)
