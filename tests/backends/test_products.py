@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 import autobatch as ab
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.machine_code import HANDLER, LinkError, UnavailableError, link
-from autobatch.backends.xla.products import kernel, operation
+from autobatch.backends.xla import rows
+from autobatch.backends.xla.products import kernel
 from autobatch.backends.xla.products.kernel import AVX2, AVX512, CHUNK, ProductKernel, load, module
-from autobatch.backends.xla.products.operation import LEAST, MANY, choose
+from autobatch.backends.xla.rows import LEAST, MANY, choose
 from autobatch.common import cache
 from autobatch.options import OptionError
 from autobatch.passes.equations import row_product
@@ -196,24 +197,24 @@ def operands(seed=0, m=6, k=(3, 4), n=5):
 
 def native(sources, w):
     parts = [w[:2], w[2:]]
-    return operation.multiply(sources, operation.pack(parts, False, PACKING), kernel.registered("float32"))
+    return rows.multiply(sources, rows.pack(parts, False, PACKING), kernel.registered("float32"))
 
 
 def native_turned(sources, w):
-    return operation.multiply(sources, operation.pack([w.T], True, PACKING), kernel.registered("float32"))
+    return rows.multiply(sources, rows.pack([w.T], True, PACKING), kernel.registered("float32"))
 
 
 def native_counted(sources, w):
-    packed = operation.pack([w], False, PACKING)
+    packed = rows.pack([w], False, PACKING)
     more = [(x, None if index is None else jnp.concatenate([index, index])) for x, index in sources]
     more = [(x if index is not None else jnp.concatenate([x, x]), index) for x, index in more]
     count = sources[1][0].shape[0]
-    found = operation.multiply(more, packed, kernel.registered("float32"), jnp.asarray(count))
+    found = rows.multiply(more, packed, kernel.registered("float32"), jnp.asarray(count))
     return found[:count] + found[count:]
 
 
 def plain(sources, w):
-    return jnp.concatenate([operation.rows_of(s) for s in sources], axis=1) @ w
+    return jnp.concatenate([rows.rows_of(s) for s in sources], axis=1) @ w
 
 
 TRANSFORMED = {

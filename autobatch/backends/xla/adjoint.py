@@ -18,19 +18,23 @@ import jax.numpy as jnp
 from autobatch.backends.xla.emit import Emission, LevelLoop, ScheduleEmitter
 from autobatch.backends.xla.masks import LiveRows as MaskedRows
 from autobatch.backends.xla.masks import on_rows
-from autobatch.backends.xla.products.operation import Source, choose_outer, choose_sum, outer, sum_rows
 from autobatch.backends.xla.rows import (
     Inverse,
     ReadEntries,
     Runs,
+    Source,
     as_rows,
+    choose_outer,
+    choose_sum,
     counted,
     entries_of,
     in_tables,
     invert,
+    outer,
     rows_read,
     scaled,
     segment_reduce,
+    sum_rows,
     take,
 )
 from autobatch.data.spec import Signature

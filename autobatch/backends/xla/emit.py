@@ -19,15 +19,21 @@ import numpy as np
 
 from autobatch.backends.row_operations import NEUTRAL, combine, data_column
 from autobatch.backends.xla.level_kernels import before_loops, native
-from autobatch.backends.xla.products.operation import (
+from autobatch.backends.xla.rows import (
     LoopProducts,
     Matrices,
+    Runs,
     Source,
     choose_empty,
+    compute,
+    compute_live,
+    counted,
     empty,
     product_of_rows,
+    rows_of_each,
+    segment_reduce,
+    take,
 )
-from autobatch.backends.xla.rows import Runs, compute, compute_live, counted, rows_of_each, segment_reduce, take
 from autobatch.common import targets
 from autobatch.data.spec import Signature, TableRequest, layout, window_widths
 from autobatch.ir import jax_compat

@@ -43,7 +43,7 @@ from autobatch.backends.xla.level_tasks import (
     ValueNode,
 )
 from autobatch.backends.xla.products.kernel import ProductKernel, masked_load, registered, registered_code
-from autobatch.backends.xla.products.operation import Matrix, ProductChoice
+from autobatch.backends.xla.rows import Matrix, ProductChoice
 from autobatch.ir import jax_compat
 from autobatch.ir.system import Compute, Equation, Variable, reads, results
 from autobatch.options import OptionError

@@ -30,7 +30,7 @@ from autobatch.backends.llvm.formulas import COSTLY, FUNCTIONS, LOGICAL, MASKS, 
 from autobatch.backends.llvm.machine_code import RefusedError, UnavailableError
 from autobatch.backends.xla.products import kernel
 from autobatch.backends.xla.products.kernel import ProductKernel
-from autobatch.backends.xla.products.operation import LARGEST, MANY, SCRATCH, TILE, available_cores
+from autobatch.backends.xla.rows import LARGEST, MANY, SCRATCH, TILE, available_cores
 from autobatch.data.spec import window_widths
 from autobatch.ir import core, jax_compat
 from autobatch.ir.core import Array, Literal

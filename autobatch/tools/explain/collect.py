@@ -17,7 +17,7 @@ import numpy as np
 from autobatch.backends.xla.level_tasks import all_by_kernel
 from autobatch.backends.xla.machine_rows import gang, refills, why_refilled
 from autobatch.backends.xla.masks import packings
-from autobatch.backends.xla.products.operation import choose
+from autobatch.backends.xla.rows import choose
 from autobatch.call.specialise import SpecialisedProgram
 from autobatch.compiler.pipeline import CompiledProgram
 from autobatch.data.columns import Ints

@@ -6,5 +6,5 @@ XLA's CPU product packs the whole matrix anew for every window of a level loop, 
 into a temporary. The kernel here reads a matrix that was packed once before the loop, and gathers the rows itself.
 
 `kernel.py` writes the product as LLVM IR, `kernel.py` what XLA calls, `kernel.py` compiles them for this machine with
-llvmlite and keeps the object, `operation.py` is the operation in JAX, `choice.py` says which products are worth it.
+llvmlite and keeps the object, `rows.py` is the operation in JAX, `choice.py` says which products are worth it.
 """
