@@ -42,7 +42,7 @@ from autobatch.backends.xla.level_tasks import (
     ValueLoop,
     ValueNode,
 )
-from autobatch.backends.xla.products.kernel import ProductKernel, masked_load, registered, registered_code
+from autobatch.backends.xla.product_kernels import ProductKernel, masked_load, registered, registered_code
 from autobatch.backends.xla.rows import Matrix, ProductChoice
 from autobatch.ir import jax_compat
 from autobatch.ir.system import Compute, Equation, Variable, reads, results

@@ -28,8 +28,8 @@ import jax.numpy as jnp
 
 from autobatch.backends.llvm.formulas import COSTLY, FUNCTIONS, LOGICAL, MASKS, REDUCTIONS
 from autobatch.backends.llvm.machine_code import RefusedError, UnavailableError
-from autobatch.backends.xla.products import kernel
-from autobatch.backends.xla.products.kernel import ProductKernel
+from autobatch.backends.xla import product_kernels
+from autobatch.backends.xla.product_kernels import ProductKernel
 from autobatch.backends.xla.rows import LARGEST, MANY, SCRATCH, TILE, available_cores
 from autobatch.data.spec import window_widths
 from autobatch.ir import core, jax_compat
@@ -703,7 +703,7 @@ def all_by_kernel(schedule: Schedule, loops: str, products: str, widths: Sequenc
     if loops == "xla" or (loops == "auto" and products == "xla"):
         return False
     try:
-        kernel.registered(DTYPE)
+        product_kernels.registered(DTYPE)
         for step in schedule.steps:
             for equation in (e for t in step.tasks for e in t.equations) if isinstance(step, Recurrence) else ():
                 _check(equation, max(widths) if loops == "auto" else 1)

@@ -34,9 +34,9 @@ import numpy as np
 
 from autobatch.backends.llvm.machine_code import UnavailableError
 from autobatch.backends.row_operations import NEUTRAL, over_rows
+from autobatch.backends.xla import product_kernels
 from autobatch.backends.xla.masks import LiveRows, on_rows
-from autobatch.backends.xla.products import kernel
-from autobatch.backends.xla.products.kernel import Operation, Registered
+from autobatch.backends.xla.product_kernels import Operation, Registered
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Array
 from autobatch.ir.masked import is_masked
@@ -491,7 +491,7 @@ def require(option: str) -> None:
     """OptionError where the option wants kernels and there are none on this machine."""
     if option == "native":
         try:
-            kernel.registered("float32")
+            product_kernels.registered("float32")
         except UnavailableError as error:
             raise OptionError(f"option 'products' is 'native', but there is no kernel: {error}") from None
 
@@ -538,8 +538,8 @@ def _choose(option: str, dtype: str, operation: Operation, never: str | None, sl
     if why is not None:
         return ProductChoice(None, why)
     try:
-        packing = kernel.registered(dtype, "pack") if operation == "product" else None
-        return ProductChoice(kernel.registered(dtype, operation), "the faster one here", packing)
+        packing = product_kernels.registered(dtype, "pack") if operation == "product" else None
+        return ProductChoice(product_kernels.registered(dtype, operation), "the faster one here", packing)
     except UnavailableError as error:
         if option == "native":
             raise OptionError(f"option 'products' is 'native', but there is no kernel: {error}") from None

@@ -41,8 +41,8 @@ CHUNK = 64
 
 
 Operation = Literal["product", "outer", "pack", "sum", "empty"]
-"""The product of rows and a matrix (this module), the sum of outer products of rows (`kernel.py`), matrices in panels
-(`kernel.py`), sums of rows by owner (`kernel.py`), memory that nothing is written to."""
+"""The product of rows and a matrix (this module), the sum of outer products of rows (`product_kernels.py`), matrices in
+panels (`product_kernels.py`), sums of rows by owner (`product_kernels.py`), memory that nothing is written to."""
 
 
 @dataclass(frozen=True)
@@ -287,8 +287,8 @@ def panels(kernel: ProductKernel) -> LlvmFunction:
 def multiply(kernel: ProductKernel) -> LlvmFunction:
     """All tiles of rows: gather the rows of one, then all panels of the matrix.
 
-    `sources`: for each source two buffers, as `kernel.py` has them. `k`: columns of all sources together. `room`:
-    columns of scratch memory, k rounded up to chunks. `tile`: rows that scratch memory holds."""
+    `sources`: for each source two buffers, as `product_kernels.py` has them. `k`: columns of all sources together.
+    `room`: columns of scratch memory, k rounded up to chunks. `tile`: rows that scratch memory holds."""
     f = LlvmFunction(
         "internal void @product(ptr %sources, i64 %count, ptr %w, ptr %out, ptr %scratch, "
         "i64 %m, i64 %n, i64 %k, i64 %room, i64 %tile) noinline nounwind"
@@ -316,11 +316,11 @@ def multiply(kernel: ProductKernel) -> LlvmFunction:
 #
 #     out[k, :] = sum over r < count of x[index[r], k] * g[r, :]        x: [any number of rows, k], g: [rows, n]
 #
-# It is a product whose contracted axis are the rows, so the micro kernels of `kernel.py` compute it: what they take for
-# rows are columns of x, what they take for a matrix is g. Some hundred rows at a time, x is transposed into scratch
-# memory, squares of rows in registers, in blocks of up to `Vectors.rows` columns, `[rows / chunk][columns][chunk]`, and
-# of g one panel after another is copied, `[rows][panel]`; later rows are added to what the earlier ones gave. Rows from
-# `count` on are not read.
+# It is a product whose contracted axis are the rows, so the micro kernels of `product_kernels.py` compute it: what they
+# take for rows are columns of x, what they take for a matrix is g. Some hundred rows at a time, x is transposed into
+# scratch memory, squares of rows in registers, in blocks of up to `Vectors.rows` columns, `[rows /
+# chunk][columns][chunk]`, and of g one panel after another is copied, `[rows][panel]`; later rows are added to what the
+# earlier ones gave. Rows from `count` on are not read.
 
 
 def outer_text(kernel: ProductKernel) -> str:
@@ -391,8 +391,8 @@ def panel(kernel: ProductKernel) -> LlvmFunction:
 def outer(kernel: ProductKernel) -> LlvmFunction:
     """All rows, as many as there is room for at a time; zeros where there are none.
 
-    `sources`: for each source two buffers, as `kernel.py` has them. `k`: columns of all sources together. `left`:
-    scratch memory for x, `right` for a panel, both for `room` rows, which is a multiple of a chunk."""
+    `sources`: for each source two buffers, as `product_kernels.py` has them. `k`: columns of all sources together.
+    `left`: scratch memory for x, `right` for a panel, both for `room` rows, which is a multiple of a chunk."""
     f = LlvmFunction(
         "internal void @outer(ptr %sources, i64 %count, ptr %g, ptr %out, ptr %left, ptr %right, "
         "i64 %rows, i64 %n, i64 %k, i64 %room) noinline nounwind"
@@ -421,7 +421,7 @@ def outer(kernel: ProductKernel) -> LlvmFunction:
 
 # ---- packing
 #
-# Packing matrices, as LLVM IR: several of them in the panels that `kernel.py` reads, as if they were one.
+# Packing matrices, as LLVM IR: several of them in the panels that `product_kernels.py` reads, as if they were one.
 #
 #     straight    w0: [k0, n], w1: [k1, n], ...    ->    [n / panel][k0 + k1 + ...][panel]       w0 above w1
 #     turned      w0: [n0, k], w1: [n1, k], ...    ->    [(n0 + n1 + ...) / panel][k][panel]     the same, transposed
@@ -603,7 +603,7 @@ def sum_rows(kernel: ProductKernel) -> LlvmFunction:
 #                 results     out: [m, n], scratch: [tile, room]
 #     outer       arguments   x0, index0, x1, index1, ..., g: [m, n], count: int32[]
 #                 results     out: [k, n], left: [k rounded up to blocks, room], right: [room, panel]
-#     pack        arguments   turned: int32[t], matrices (`kernel.py`), which are transposed if t is not zero
+#     pack        arguments   turned: int32[t], matrices (`product_kernels.py`), which are transposed if t is not zero
 #                 results     packed matrix: [panels, k, panel]
 #     sum         arguments   x: [any, n], source: int32[entries], owner: int32[entries]
 #                 results     out: [rows, n]
