@@ -13,7 +13,7 @@ import pytest
 import autobatch as ab
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.text import is_checking
-from autobatch.backends.xla import machine as machines
+from autobatch.backends.xla import program as machines
 from autobatch.common import cache
 from autobatch.common.cache import KEY, is_name, read, user_cache_folder, write
 from autobatch.passes.costs import TYPICAL

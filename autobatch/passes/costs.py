@@ -4,7 +4,7 @@
 
 A window of few rows is cheap where a row is much work, and as dear as a wide one where it is little. The numbers of a
 `MachineCosts` are microseconds on one core; only ratios of costs matter. A back end measures them where its programs
-run (`backends/xla/machine.py`).
+run (`backends/xla/program.py`).
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.backends.xla import machine as machines
-from autobatch.backends.xla import machine as measuring
+from autobatch.backends.xla import program as machines
+from autobatch.backends.xla import program as measuring
 from autobatch.passes.costs import TYPICAL, MachineCosts
 from tests.passes.frames.programs import parameters, tree_lstm
 from tests.properties.strategies import Node
