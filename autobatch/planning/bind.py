@@ -27,17 +27,22 @@ from numpy.typing import NDArray
 
 from autobatch.data.columns import Ints, offsets_of
 from autobatch.data.spec import UNIFORM, LoopRequest, Signature, window_widths
-from autobatch.planning.binding import Binding, Folded, Gathered, Pointers, Values, own_arrays
 from autobatch.planning.numbering import distinct_rows, inverse, stable_order
 from autobatch.planning.plan import (
     STEP,
+    Binding,
     DataPlan,
+    Folded,
+    Gathered,
+    Pointers,
     Share,
     SizeClass,
     Usual,
+    Values,
     bits,
     counts_of_lists,
     numbers_of_windows,
+    own_arrays,
     windows,
 )
 
