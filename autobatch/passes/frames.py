@@ -73,9 +73,15 @@ from autobatch.ir.system import (
     Variable,
 )
 from autobatch.passes.analysis.liveness import unused_in_module
-from autobatch.passes.analysis.structure import StructureFacts
+from autobatch.passes.analysis.structure import (
+    PointerSource,
+    Provenance,
+    RegionRows,
+    StructureFacts,
+    failing_slice,
+    structural_slice,
+)
 from autobatch.passes.fission import Schedule
-from autobatch.passes.provenance import PointerSource, Provenance, RegionRows, failing_slice, structural_slice
 
 # ---- counted
 #

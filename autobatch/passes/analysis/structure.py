@@ -1,30 +1,37 @@
-"""Which values the host can compute, and which of them anybody needs: the structural slice of a program.
+"""Which values the host can compute, which of them anybody needs, and where the others come from.
 
-A value is *host-computable* when it derives from example data and constants through operations alone, not from shared
-arrays. It is *structural* when control, a reference or an index of the host needs it. A number that the device needs
-is computed there, unless it is an integer, bool or tag that the host can compute: that becomes a column.
+The structural slice: a value is *host-computable* when it derives from example data and constants through operations
+alone, not from shared arrays. It is *structural* when control, a reference or an index of the host needs it. A number
+that the device needs is computed there, unless it is an integer, bool or tag that the host can compute: that becomes a
+column. Runs on a module whose loops are functions (`passes/control/loops.py`).
 
-Runs on a module whose loops are functions (`passes/control/loops.py`).
+Provenance: each region of each function is a space of rows. A number is computed in the region where its operation
+stands; everything else (parameters, results of calls and of branches, loads, elements of lists) is a pointer to some of
+these *sources*. `Provenance.sources` is their least fixpoint over the calls of the module; a pointer with one uniform
+source is that value.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.data.spec import Number, element_type
+from autobatch.data.schema import Schema, field_column
+from autobatch.data.spec import Number, RegionSpec, TableSpec, element_type
 from autobatch.ir import host_ops
 from autobatch.ir.core import (
+    INT,
     Apply,
     Array,
     BuiltObject,
     Call,
     For,
+    Function,
     If,
     Instruction,
     List,
@@ -32,6 +39,8 @@ from autobatch.ir.core import (
     Map,
     Module,
     Operand,
+    Ref,
+    Region,
     Value,
     While,
     operands,
@@ -39,6 +48,7 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.host_ops import never_fails
 from autobatch.ir.ops import INHERENT, Op, about
+from autobatch.ir.system import Space, Variable
 
 
 @dataclass
@@ -349,3 +359,335 @@ class Decisions:
 
     def literal(self, x: Literal) -> NDArray[Any]:
         return np.asarray(x.value if x.constant < 0 else self.constants[x.constant])[None]
+
+
+LISTS = ("pack_list", "flatten")
+"""Operations that make a list of pointers, and compute nothing."""
+
+OBJECTS = ("make", "adopt", "none")
+"""Operations whose result is an object: a pointer too."""
+
+
+@dataclass(frozen=True, slots=True)
+class PointerSource:
+    """Where a number comes from: a `value` computed in the region `space`, a uniform operand, or a data column."""
+
+    kind: str
+    value: Operand | str
+    space: Space | None = None
+
+
+@dataclass
+class RegionRows:
+    """A region, its space, and what the planner has to record in it."""
+
+    function: Function
+    region: Region
+    space: Space
+    tables: dict[str, TableSpec] = field(default_factory=dict)
+    exports: dict[Value, int] = field(default_factory=dict)
+    arms: dict[int, tuple[RegionRows, RegionRows]] = field(default_factory=dict)
+    variables: dict[Operand, Variable] = field(default_factory=dict)
+
+    def spec(self) -> RegionSpec:
+        arms = {k: (a.spec(), b.spec()) for k, (a, b) in self.arms.items()}
+        return RegionSpec(self.space, tuple(self.tables.values()), self.exports, arms)
+
+
+Incoming = tuple[Sequence[PointerSource], Sequence[tuple[Operand, RegionRows]]]
+"""Sources, and operands whose sources are those of a pointer too, with the regions that pass them on."""
+
+
+class Provenance:
+    """Every region as a space, and the sources of every value that the device needs."""
+
+    def __init__(self, module: Module, facts: StructureFacts, schema: Schema) -> None:
+        self.module, self.facts, self.schema = module, facts, schema
+        self.functions = {f.name: f for f in module.functions}
+        self.shared = frozenset(module.shared)
+        self.spaces: list[Space] = []
+        self.regions: list[RegionRows] = []
+        self.home: dict[Value, RegionRows] = {}
+        self.definition: dict[Value, tuple[Instruction, int]] = {}
+        self.parameter: dict[Value, tuple[str, int]] = {}
+        self.sites: dict[str, list[tuple[Call, RegionRows]]] = defaultdict(list)
+        self.uniform: set[Value] = set()
+        self.sources: dict[Value, frozenset[PointerSource]] = {}
+        self.roots = {f.name: self.lay_out(f, f.region, f.name) for f in module.functions}
+        self.find_sources()
+
+    # ---- layout
+
+    def space(self, name: str, kind: str = "region", base: int = -1) -> Space:
+        self.spaces.append(Space(len(self.spaces), name, kind, base))
+        return self.spaces[-1]
+
+    def lay_out(self, function: Function, region: Region, name: str, base: int = -1) -> RegionRows:
+        """`base`: the space of what an arm stands in."""
+        built = RegionRows(function, region, self.space(name, base=base))
+        self.regions.append(built)
+        for k, argument in enumerate(region.args):
+            self.parameter[argument] = (function.name, k)
+            self.home[argument] = built
+        branches = 0
+        for n, instruction in enumerate(region.body):
+            for k, result in enumerate(instruction.results):
+                self.definition[result] = (instruction, k)
+                self.home[result] = built
+            match instruction:
+                case If(then=then, orelse=orelse):
+                    suffix = str(branches) if branches else ""
+                    branches += 1
+                    built.arms[n] = (
+                        self.lay_out(function, then, f"{name}.then{suffix}", built.space.index),
+                        self.lay_out(function, orelse, f"{name}.else{suffix}", built.space.index),
+                    )
+                case Call(callee=callee):
+                    self.sites[callee].append((instruction, built))
+                case Map(body=body):
+                    call = body.body[0]
+                    assert isinstance(call, Call)
+                    self.sites[call.callee].append((call, built))
+                    self.definition.update({r: (call, k) for k, r in enumerate(call.results)})
+                case Apply():
+                    pass
+                case For() | While():
+                    raise AssertionError("loops are functions by now")
+                case _:
+                    assert_never(instruction)
+        return built
+
+    # ---- where numbers come from
+
+    def is_computed(self, value: Value) -> bool:
+        """Is this value the result of arithmetic on the device (not a load, not a copy of a pointer)?"""
+        if value not in self.definition or value not in self.facts.on_device:
+            return False
+        instruction, _ = self.definition[value]
+        if not isinstance(instruction, Apply) or is_load(instruction.op) or instruction.op.name in LISTS + OBJECTS:
+            return False
+        return not isinstance(value.type, List)  # an undefined list holds nothing
+
+    def origin(self, x: Operand, region: RegionRows) -> frozenset[PointerSource]:
+        """The sources of an operand that `region` passes on."""
+        if (known := self.known_origin(x, region)) is not None:
+            return frozenset([known])
+        assert isinstance(x, Value)
+        return self.sources.get(x, frozenset())
+
+    def known_origin(self, x: Operand, region: RegionRows) -> PointerSource | None:
+        """The one source of an operand that is no pointer; None of a pointer."""
+        if isinstance(x, Literal) or x in self.shared or x in self.uniform:
+            return PointerSource("uniform", x)
+        if self.facts.is_column(x):
+            return PointerSource("value", x, region.space)
+        return PointerSource("value", x, self.home[x].space) if self.is_computed(x) else None
+
+    def find_sources(self) -> None:
+        """Least fixpoint of `sources`, together with the values that turn out to be uniform."""
+        pointers = [v for v in self.facts.on_device if not self.is_computed(v) and not self.facts.is_column(v)]
+        incoming = {v: self.incoming(v) for v in pointers}
+        while True:
+            self.sources = self.least(incoming)
+            uniform = {v for v in self.facts.on_device if self.is_computed(v) and self.has_uniform_operands(v)}
+            if uniform <= self.uniform:
+                return
+            self.uniform |= uniform
+
+    def least(self, incoming: Mapping[Value, Incoming]) -> dict[Value, frozenset[PointerSource]]:
+        """The least sources that hold those that come in: what a pointer gains, those gain that it is handed to."""
+        found: dict[Operand, set[PointerSource]] = {}
+        readers: defaultdict[Operand, list[Value]] = defaultdict(list)
+        for value, (own, handed) in incoming.items():
+            found[value] = set(own)
+            for x, region in handed:
+                if (known := self.known_origin(x, region)) is not None:
+                    found[value].add(known)
+                elif x in incoming:
+                    readers[x].append(value)
+        waiting = dict.fromkeys(v for v in incoming if found[v])
+        while waiting:
+            value = next(iter(waiting))
+            del waiting[value]
+            for reader in readers[value]:
+                if not found[value] <= found[reader]:
+                    found[reader] |= found[value]
+                    waiting[reader] = None
+        return {v: frozenset(found[v]) for v in incoming if found[v]}
+
+    def has_uniform_operands(self, value: Value) -> bool:
+        instruction, _ = self.definition[value]
+        assert isinstance(instruction, Apply)
+        return all(self.uniform_operand(x) is not None for x in instruction.operands)
+
+    def uniform_operand(self, x: Operand) -> Operand | None:
+        """The one value that `x` is on all rows of the batch, or None when rows may differ."""
+        if isinstance(x, Literal) or x in self.shared or x in self.uniform:
+            return x
+        if self.facts.is_column(x) or self.is_computed(x) or isinstance(x.type, List):
+            return None
+        sources = self.sources.get(x, frozenset())
+        if len(sources) == 1 and (only := next(iter(sources))).kind == "uniform":
+            assert not isinstance(only.value, str)
+            return only.value
+        return None
+
+    def incoming(self, value: Value) -> Incoming:
+        """What a pointer is made of, as the program says it."""
+        if value in self.parameter:
+            name, k = self.parameter[value]
+            is_argument = name == self.module.functions[0].name
+            own = [PointerSource("data", f"#argument{k}")] if is_argument else []
+            return own, [(call.operands[k], region) for call, region in self.sites[name]]
+        instruction, k = self.definition[value]
+        match instruction:
+            case Apply(op=op, operands=xs):
+                if op.name == "pack_list":
+                    return [], [(x, self.home[value]) for x in xs]
+                if op.name == "flatten" or (op.name == "item" and self.in_made_list(xs[0])):
+                    return [], [(xs[0], self.home[value])]
+                if op.name == "undefined" or op.name in OBJECTS:
+                    return [], []
+                return [PointerSource("data", self.data_column(instruction))], []
+            case If():
+                index = next(n for n, i in enumerate(self.home[value].region.body) if i is instruction)
+                return [], [(arm.region.results[k], arm) for arm in self.home[value].arms[index]]
+            case Call(callee=callee):
+                return [], [self.result(callee, k)]
+            case Map(body=body, filtered=filtered):
+                call = body.body[0]
+                assert isinstance(call, Call)
+                return [], [self.result(call.callee, k + filtered)]
+            case For() | While():
+                raise AssertionError("loops are functions by now")
+        assert_never(instruction)
+
+    def result(self, callee: str, k: int) -> tuple[Operand, RegionRows]:
+        body = self.roots[callee]
+        return body.region.results[k], body
+
+    def in_made_list(self, x: Operand) -> bool:
+        return isinstance(x.type, List) and x.type.store is None
+
+    def data_column(self, load: Apply) -> str:
+        type = load.operands[0].type
+        if load.op.name == "item":
+            assert isinstance(type, List)
+            return f"{type.store}.#values"
+        assert isinstance(type, Ref)
+        return field_column(self.schema, type.store, load.op["field"], load.results[0].type)
+
+
+# ---- slices
+#
+# The structural slice of a module: what the host must compute, as a module of its own.
+#
+#     func @encode(%1: ref<Node>) -> float32[4]:            func @encode(%1: ref<Node>):
+#       %2 = load[left](%1)                                   %2 = load[left](%1)
+#       %3 = is_none(%2)                                      %3 = is_none(%2)
+#       %4 = if %3 then: ... tanh ... else:           ->      if %3 then: else:
+#              %8 = call @encode(%2)                            call @encode(%2)
+#              ...
+#
+# Parameters and results that only the device needs are gone, and so is arithmetic on them. Its interpreter finds the
+# structural results of calls. The *failing slice* holds also what the device would read, where reading can fail
+# (`t.left.x` of a leaf, `states[3]` of two): its interpreter finds what an example fails with first.
+
+
+def structural_slice(module: Module, facts: StructureFacts) -> tuple[Module, dict[str, tuple[int, ...]]]:
+    """`module` without everything that only the device computes; and which results of each function are left."""
+    slicer = _Slicer(module, facts, failing=False)
+    return slicer.run(), {f.name: tuple(slicer.results(f.name)) for f in module.functions}
+
+
+def failing_slice(module: Module, facts: StructureFacts) -> Module:
+    """The structural slice with every operation that can fail, and the lists that those read: of the elements that
+    only the device computes, a list holds as many zeros."""
+    return _Slicer(module, facts, failing=True).run()
+
+
+class _Slicer:
+    def __init__(self, module: Module, facts: StructureFacts, *, failing: bool) -> None:
+        self.module, self.facts, self.failing = module, facts, failing
+        self.functions = {f.name: f for f in module.functions}
+        self.needed: dict[str, set[int]] = {f.name: set() for f in module.functions}
+        for function in module.functions:
+            for instruction in walk(function.region):
+                if isinstance(instruction, Call):
+                    wanted = (k for k, r in enumerate(instruction.results) if self.kept(r))
+                    self.needed[instruction.callee].update(wanted)
+
+    def run(self) -> Module:
+        return replace(self.module, functions=tuple(self.function(f) for f in self.module.functions))
+
+    def kept(self, x: Operand) -> bool:
+        if not isinstance(x, Value):
+            return False
+        if isinstance(x.type, List):
+            return x in self.facts.on_host or (self.failing and x in self.facts.on_device)
+        return x in self.facts.on_host and self.facts.is_host(x)
+
+    def can_fail(self, instruction: Apply) -> bool:
+        """Does this read what may not be there? Its operands are structure, which the slice holds."""
+        op, xs = instruction.op, instruction.operands
+        reads = op.name in ("load", "item") or (op.name == "reduce" and op["kind"] in ("min", "max"))
+        return reads and all(isinstance(x, Literal) or self.kept(x) for x in xs)
+
+    def element(self, x: Operand) -> Operand:
+        """An element of a list of which perhaps only the length is asked for."""
+        return x if isinstance(x, Literal) or self.kept(x) else Literal(0, INT)
+
+    def parameters(self, function: Function) -> list[int]:
+        return [k for k, a in enumerate(function.region.args) if self.kept(a)]
+
+    def results(self, callee: str) -> list[int]:
+        """The results of a function that some caller needs on the host."""
+        return sorted(self.needed[callee])
+
+    def function(self, function: Function) -> Function:
+        region = function.region
+        args = tuple(region.args[k] for k in self.parameters(function))
+        results = tuple(region.results[k] for k in self.results(function.name))
+        return replace(function, region=Region(args, self.body(region), results))
+
+    def body(self, region: Region) -> tuple[Instruction, ...]:
+        return tuple(new for i in region.body if (new := self.instruction(i)) is not None)
+
+    def instruction(self, instruction: Instruction) -> Instruction | None:
+        match instruction:
+            case Apply(op=op, operands=xs, results=results) if op.name == "pack_list":
+                elements = tuple(map(self.element, xs))
+                return replace(instruction, operands=elements) if self.kept(results[0]) else None
+            case Apply(results=results) if any(r in self.facts.numbers for r in results):
+                return None  # told, not computed
+            case Apply(op=op, results=results):
+                effect = not op.is_jax and about(op).effect
+                asked = effect or any(self.kept(r) for r in results) or (self.failing and self.can_fail(instruction))
+                return instruction if asked else None
+            case If(results=results, then=then, orelse=orelse):
+                keep = [k for k, r in enumerate(results) if self.kept(r)]
+                arms = [Region((), self.body(arm), tuple(arm.results[k] for k in keep)) for arm in (then, orelse)]
+                if not keep and not arms[0].body and not arms[1].body:
+                    return None
+                return replace(instruction, results=tuple(results[k] for k in keep), then=arms[0], orelse=arms[1])
+            case Call():
+                return self.call(instruction)
+            case Map(results=results, body=body, filtered=filtered):
+                call = body.body[0]
+                assert isinstance(call, Call)
+                keep = [k for k, r in enumerate(results) if self.kept(r)]
+                inner = self.call(call)
+                yields = tuple(self.element(body.results[k + filtered]) for k in keep)
+                flag = (body.results[0],) if filtered else ()
+                return replace(
+                    instruction,
+                    results=tuple(results[k] for k in keep),
+                    body=Region(body.args, (inner,), (*flag, *yields)),
+                )
+            case For() | While():
+                raise AssertionError("loops are functions by now")
+
+    def call(self, call: Call) -> Call:
+        operands = tuple(call.operands[k] for k in self.parameters(self.functions[call.callee]))
+        results = tuple(call.results[k] for k in self.results(call.callee))
+        return replace(call, operands=operands, results=results)
