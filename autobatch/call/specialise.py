@@ -61,7 +61,7 @@ from autobatch.ir.core import (
     walk,
 )
 from autobatch.ir.jax_compat import as_one_over_axes
-from autobatch.ir.rewrite import free_values
+from autobatch.ir.regions import free_values
 from autobatch.ir.template import is_numpy, outputs
 from autobatch.passes.costs import too_large
 from autobatch.planning.plan import DataPlan

@@ -23,7 +23,7 @@ from autobatch.errors import Span, UnsupportedError
 from autobatch.frontend.memory.heap import CompilesInMemory
 from autobatch.ir.core import Call, For, Module, Value, While, regions, walk
 from autobatch.ir.leaf import Site
-from autobatch.ir.masked import Allowed
+from autobatch.ir.regions import Allowed
 from autobatch.ir.template import Integers
 from autobatch.options import Options
 from autobatch.passes.analysis.fallible import device_values, fallible_reads

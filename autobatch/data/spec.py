@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from autobatch.data.columns import Ints
 from autobatch.ir.core import Apply, BuiltObject, List, Module, Operand, Ref, Type, Value
-from autobatch.ir.masked import out_of_turns
+from autobatch.ir.regions import out_of_turns
 from autobatch.ir.system import Link, Space
 
 # ---- returned

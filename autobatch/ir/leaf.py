@@ -33,8 +33,8 @@ from autobatch.ir.core import (
     Value,
     While,
 )
-from autobatch.ir.masked import limit_of
 from autobatch.ir.ops import Op
+from autobatch.ir.regions import limit_of
 
 # ---- blocks
 #

@@ -251,7 +251,7 @@ OWN: dict[str, OwnOp] = {
     "pow": OwnOp("pow(x, y): `**`", host=False),
     "round": OwnOp("round[ndigits](x): half to even; int when ndigits is None", host=False),
     "int": OwnOp("int(x): towards zero", host=False),
-    # data-dependent control (`ir/masked.py`)
+    # data-dependent control (`ir/regions.py`)
     "masked": OwnOp(
         "masked[region, sites](x, ...): a region of arithmetic, branches and loops, lane by lane; where there are "
         "`sites`, its last result is a status: 0, or 1 + the position of what the lane has failed with; `cut`: lanes "

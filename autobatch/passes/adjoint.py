@@ -27,8 +27,8 @@ from autobatch.errors import NOWHERE, Span, UnsupportedError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import CONSTANT, FINITE_DERIVATIVE, INFINITE, Array, Literal, is_infinite, stays_finite
 from autobatch.ir.leaf import DerivativeRule
-from autobatch.ir.masked import cut, is_masked
 from autobatch.ir.ops import Op, of_derivatives
+from autobatch.ir.regions import cut, is_masked
 from autobatch.ir.system import (
     PLACED,
     Atom,

@@ -29,8 +29,8 @@ from autobatch.data.spec import (
 from autobatch.errors import PlanError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Apply, Array, walk
-from autobatch.ir.masked import is_masked
 from autobatch.ir.ops import Op
+from autobatch.ir.regions import is_masked
 from autobatch.ir.system import (
     Compute,
     Data,

@@ -23,8 +23,8 @@ from autobatch.errors import NOWHERE, Span, UnsupportedError
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import CHEAP, MOVING, Apply, Array, Literal, Operand, Value
 from autobatch.ir.leaf import DerivativeRule
-from autobatch.ir.masked import derives_loop, holds_loop, is_masked
 from autobatch.ir.ops import Op, of_derivatives, own
+from autobatch.ir.regions import derives_loop, holds_loop, is_masked
 from autobatch.ir.system import (
     Atom,
     Compute,

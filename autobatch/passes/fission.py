@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import networkx as nx
 
 from autobatch.ir.core import ELEMENTWISE
-from autobatch.ir.masked import holds_loop, is_masked
+from autobatch.ir.regions import holds_loop, is_masked
 from autobatch.ir.system import (
     Collect,
     Compute,

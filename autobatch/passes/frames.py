@@ -55,7 +55,7 @@ from autobatch.ir.core import (
     regions,
     walk,
 )
-from autobatch.ir.rewrite import Fresh, copy_instruction, with_regions
+from autobatch.ir.regions import Fresh, copy_instruction, with_regions
 from autobatch.ir.system import (
     PLACED,
     Atom,

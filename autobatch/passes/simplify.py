@@ -71,7 +71,7 @@ from autobatch.ir.core import (
     walk,
 )
 from autobatch.ir.ops import OWN, about
-from autobatch.ir.rewrite import (
+from autobatch.ir.regions import (
     Fresh,
     calls,
     copy_instruction,

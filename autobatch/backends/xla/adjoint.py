@@ -40,7 +40,7 @@ from autobatch.backends.xla.rows import (
 from autobatch.data.spec import Signature
 from autobatch.ir import jax_compat
 from autobatch.ir.core import LINEAR, Literal
-from autobatch.ir.masked import is_masked
+from autobatch.ir.regions import is_masked
 from autobatch.ir.system import (
     PLACED,
     Collect,

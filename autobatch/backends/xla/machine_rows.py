@@ -39,8 +39,8 @@ from autobatch.backends.llvm.text import library
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Value, While, walk
 from autobatch.ir.leaf import DerivativeRule
-from autobatch.ir.masked import refill_of
 from autobatch.ir.ops import Op
+from autobatch.ir.regions import refill_of
 from autobatch.options import OptionError
 from autobatch.passes.derivative_rules import inner_pullback
 

@@ -50,9 +50,8 @@ from autobatch.ir.core import (
     regions,
     walk,
 )
-from autobatch.ir.masked import NO_LIMIT, Allowed, limit_of, may_have_failed
 from autobatch.ir.ops import Op
-from autobatch.ir.rewrite import free_values, region_values
+from autobatch.ir.regions import NO_LIMIT, Allowed, free_values, limit_of, may_have_failed, region_values
 from autobatch.options import OptionError
 from autobatch.passes.analysis.liveness import unused_results
 from autobatch.passes.costs import EXPENSIVE, in_words

@@ -39,7 +39,7 @@ from autobatch.backends.xla.masks import LiveRows, on_rows
 from autobatch.backends.xla.product_kernels import Operation, Registered
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Array
-from autobatch.ir.masked import is_masked
+from autobatch.ir.regions import is_masked
 from autobatch.ir.system import Atom, Compute, Equation, Fold, Gather, Variable, results
 from autobatch.options import OptionError
 from autobatch.passes.equations import RowProduct, filling, row_indices, row_product, row_values, values_of_rows

@@ -90,8 +90,7 @@ from autobatch.frontend.types import values as v
 from autobatch.frontend.types.needs import Needed
 from autobatch.frontend.types.statics import inputs
 from autobatch.ir.core import BOOL, INT, Array, Call, Function, Literal, Module, Ref, Region, Value
-from autobatch.ir.masked import decided_by_floats
-from autobatch.ir.rewrite import Fresh, calls, copy_region
+from autobatch.ir.regions import Fresh, calls, copy_region, decided_by_floats
 from autobatch.ir.template import (
     ChangedArguments,
     ChangedFields,

@@ -49,7 +49,7 @@ from autobatch.ir.core import (
     walk,
 )
 from autobatch.ir.ops import INHERENT
-from autobatch.ir.rewrite import region_values
+from autobatch.ir.regions import region_values
 from autobatch.ir.strings import may_fail
 from autobatch.passes.analysis.structure import decided
 

@@ -50,9 +50,8 @@ from autobatch.ir.core import (
     walk,
 )
 from autobatch.ir.leaf import STATUS
-from autobatch.ir.masked import Allowed
 from autobatch.ir.ops import OWN, Op, own
-from autobatch.ir.rewrite import Fresh, copy_region, free_values, region_values, with_operands, with_regions
+from autobatch.ir.regions import Allowed, Fresh, copy_region, free_values, region_values, with_operands, with_regions
 from autobatch.passes.analysis.fallible import deciding, depending_on, device_values
 from autobatch.passes.control.loops import is_bounds, numbers_of
 from autobatch.passes.control.overflows import (

@@ -56,7 +56,7 @@ from autobatch.ir.core import (
     walk,
 )
 from autobatch.ir.ops import Op, about, own
-from autobatch.ir.rewrite import Fresh, with_regions
+from autobatch.ir.regions import Fresh, with_regions
 from autobatch.passes.analysis.fallible import deciding, depending_on
 from autobatch.passes.analysis.structure import StructureFacts, decided
 from autobatch.passes.control.loops import is_bounds

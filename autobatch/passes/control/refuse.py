@@ -32,7 +32,7 @@ from autobatch.ir.core import (
     walk,
 )
 from autobatch.ir.ops import Op, own
-from autobatch.ir.rewrite import Fresh, with_regions
+from autobatch.ir.regions import Fresh, with_regions
 from autobatch.passes.analysis.structure import StructureFacts
 from autobatch.passes.control.status import ReadChecks
 

@@ -47,9 +47,8 @@ from autobatch.ir.core import (
     walk,
 )
 from autobatch.ir.leaf import STATUS, BlockProgram, Site
-from autobatch.ir.masked import Allowed, cut, out_of_turns
 from autobatch.ir.ops import OF_CONTROL, Op, own
-from autobatch.ir.rewrite import Fresh, copy_region, substitute, with_regions
+from autobatch.ir.regions import Allowed, Fresh, copy_region, cut, out_of_turns, substitute, with_regions
 from autobatch.passes.analysis.fallible import lacking
 from autobatch.passes.control.stack import words
 from autobatch.passes.simplify import call_graph
@@ -287,7 +286,7 @@ class _Hander:
 #
 # Status `k` is the `k`-th of `sites`; 0 is none. A row that has failed runs no more loops. `within` says how many turns
 # a loop may have, what its status is where they were not enough (whoever runs the loop counts), and how many states its
-# derivative keeps (`ir/masked.py`).
+# derivative keeps (`ir/regions.py`).
 
 
 LATE = "RuntimeError"

@@ -42,7 +42,7 @@ from autobatch.ir.core import (
     walk,
 )
 from autobatch.ir.ops import NO_ELEMENTS, OWN, Op, own
-from autobatch.ir.rewrite import ConstantPool, Fresh, with_regions
+from autobatch.ir.regions import ConstantPool, Fresh, with_regions
 from autobatch.passes.analysis.fallible import is_there
 from autobatch.passes.simplify import SMALL, Update, is_item, reads_at
 

@@ -48,7 +48,7 @@ from autobatch.ir.core import (
     regions,
     walk,
 )
-from autobatch.ir.rewrite import (
+from autobatch.ir.regions import (
     ConstantPool,
     Fresh,
     calls,

@@ -52,7 +52,7 @@ from autobatch.ir.core import (
     walk,
 )
 from autobatch.ir.ops import Op, own
-from autobatch.ir.rewrite import calls, region_values, with_entry_apart, with_regions
+from autobatch.ir.regions import calls, region_values, with_entry_apart, with_regions
 from autobatch.passes.analysis.fallible import deciding, lacking
 from autobatch.passes.memory.arenas import TABLES
 from autobatch.passes.memory.rows import ZERO, Lowering

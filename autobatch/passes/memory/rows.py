@@ -56,7 +56,7 @@ from autobatch.ir.core import (
     walk,
 )
 from autobatch.ir.ops import OWN, Op, own
-from autobatch.ir.rewrite import Fresh, region_values
+from autobatch.ir.regions import Fresh, region_values
 from autobatch.passes.analysis.fallible import fallible_reads
 from autobatch.passes.control.overflows import UNKNOWN
 from autobatch.passes.control.status import ReadChecks

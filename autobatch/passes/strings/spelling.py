@@ -47,9 +47,8 @@ from autobatch.ir.core import (
     regions,
     walk,
 )
-from autobatch.ir.masked import decided_by_floats
 from autobatch.ir.ops import Op, own
-from autobatch.ir.rewrite import ConstantPool, Fresh, region_values, with_entry_apart, with_regions
+from autobatch.ir.regions import ConstantPool, Fresh, decided_by_floats, region_values, with_entry_apart, with_regions
 from autobatch.passes.analysis.fallible import all_single
 from autobatch.passes.control.stack import words
 from autobatch.passes.memory.arenas import Device

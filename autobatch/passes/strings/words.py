@@ -46,7 +46,7 @@ from autobatch.ir.core import (
     walk,
 )
 from autobatch.ir.ops import Op, own
-from autobatch.ir.rewrite import ConstantPool, Fresh, free_values, region_values, with_operands, with_regions
+from autobatch.ir.regions import ConstantPool, Fresh, free_values, region_values, with_operands, with_regions
 from autobatch.passes.analysis.fallible import all_single, deciding
 from autobatch.passes.control.overflows import UNKNOWN
 from autobatch.passes.control.stack import words

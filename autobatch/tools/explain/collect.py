@@ -39,7 +39,7 @@ from autobatch.ir.core import (
     walk,
 )
 from autobatch.ir.core import Region as Block
-from autobatch.ir.masked import limit_of
+from autobatch.ir.regions import limit_of
 from autobatch.ir.system import (
     Atom,
     Compute,

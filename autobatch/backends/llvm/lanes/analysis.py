@@ -60,7 +60,7 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.leaf import BlockProgram
 from autobatch.ir.ops import Op
-from autobatch.ir.rewrite import free_values
+from autobatch.ir.regions import free_values
 
 Places = frozenset[str]
 """Pointers to memory of our own."""

@@ -75,9 +75,8 @@ from autobatch.ir.core import (
     regions,
     walk,
 )
-from autobatch.ir.masked import limit_of
 from autobatch.ir.ops import Op, own
-from autobatch.ir.rewrite import Fresh, copy_instruction, copy_region, free_values, substitute, with_regions
+from autobatch.ir.regions import Fresh, copy_instruction, copy_region, free_values, limit_of, substitute, with_regions
 
 GUARDED = 10
 """Operations from which on an arm stands behind `any` of its mask."""

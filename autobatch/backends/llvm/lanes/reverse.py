@@ -74,9 +74,8 @@ from autobatch.ir.core import (
     regions,
 )
 from autobatch.ir.leaf import Block, BlockProgram, DerivativeRule, Enter
-from autobatch.ir.masked import NO_LIMIT, Allowed, limit_of, may_have_failed
 from autobatch.ir.ops import Op
-from autobatch.ir.rewrite import free_values
+from autobatch.ir.regions import NO_LIMIT, Allowed, free_values, limit_of, may_have_failed
 from autobatch.passes.analysis.liveness import is_number, unused_in_blocks, unused_results
 from autobatch.passes.derivative_rules import has_derivative, row_rule
 

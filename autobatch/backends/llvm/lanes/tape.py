@@ -35,7 +35,7 @@ from autobatch.backends.llvm.lanes.writer import HALVES, LaneValue, LaneWriter, 
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.llvm.text import LlvmFunction
 from autobatch.ir.core import ROWS, Apply, Array, For, If, Instruction, Operand, Region, Value, While, regions
-from autobatch.ir.masked import Allowed
+from autobatch.ir.regions import Allowed
 
 # ---- chains
 #

@@ -70,7 +70,7 @@ from autobatch.ir.core import (
 from autobatch.ir.core import Operand as Read
 from autobatch.ir.leaf import DerivativeRule
 from autobatch.ir.ops import own
-from autobatch.ir.rewrite import region_values, with_operands
+from autobatch.ir.regions import region_values, with_operands
 
 # ---- gangs
 #
