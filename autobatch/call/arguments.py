@@ -37,9 +37,8 @@ from autobatch.data.walk import Snapshot
 from autobatch.errors import BatchError, Error
 from autobatch.frontend.memory.heap import OBJECTS
 from autobatch.ir import jax_compat
-from autobatch.ir.core import BOOL, Array, List, Ref
+from autobatch.ir.core import BOOL, Array, Input, Integers, List, Ref, is_numpy
 from autobatch.ir.ops import ConstantKey, constant_key
-from autobatch.ir.template import Input, Integers, is_numpy
 
 Axes = Any
 """None, an int, or a tuple, dict or other container of them that is a prefix of the argument."""

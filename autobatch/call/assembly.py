@@ -38,23 +38,29 @@ from autobatch.data.schema import UNKNOWN, VALUE, Class, Field, ListStore, Schem
 from autobatch.data.spec import element_type
 from autobatch.errors import BatchError, Span
 from autobatch.ir import strings
-from autobatch.ir.core import STR, Array, BuiltObject, List, Ref, Tag, Type
-from autobatch.ir.jax_compat import taken, type_of, xp
-from autobatch.ir.template import (
+from autobatch.ir.core import (
     CLASS,
+    STR,
+    Array,
+    BuiltObject,
     ChoiceTemplate,
     Container,
     Fixed,
     HeapTemplate,
+    List,
     ListTemplate,
     MadeTemplate,
     OptionalTemplate,
     Output,
     OwnField,
     Pointer,
+    Ref,
+    Tag,
     Template,
+    Type,
     outputs,
 )
+from autobatch.ir.jax_compat import taken, type_of, xp
 
 # ---- outcome
 #

@@ -28,8 +28,7 @@ from autobatch.data.codec import JsonReader, JsonWriter, Names, UnwritableError
 from autobatch.data.spec import PlanSpec, Signature, TableRequest
 from autobatch.data.storage import AllowedClasses, Damaged, Look, name_of, part
 from autobatch.errors import BatchError, Span, TargetError
-from autobatch.ir import core, leaf, system, template
-from autobatch.ir import core as ir_types
+from autobatch.ir import core, leaf, system
 from autobatch.ir.core import Apply, Function, If, Instruction, Map, Module, Region, walk
 from autobatch.ir.core import For as ForLoop
 from autobatch.ir.core import While as WhileLoop
@@ -64,7 +63,7 @@ class Arguments:
     form: str
     keys: str
     leaves: tuple[str, ...]
-    types: tuple[ir_types.Array, ...]
+    types: tuple[core.Array, ...]
     given: tuple[int, ...]
     decided: Mapping[int, Any]
     numpy: tuple[bool, ...]
@@ -87,8 +86,8 @@ class Description:
     signature: Signature
     numbers: tuple[Any, ...]
     results: tuple[Any, ...]
-    result: template.Template
-    made: tuple[template.MadeTemplate, ...]
+    result: core.Template
+    made: tuple[core.MadeTemplate, ...]
     tags: tuple[core.Apply, ...]
     count: int
     sites: tuple[leaf.Site, ...]
@@ -97,13 +96,13 @@ class Description:
     out_axes: Any
     x64: bool
     lists: tuple[InMemory, ...] = ()
-    heaps: tuple[template.HeapTemplate, ...] = ()
+    heaps: tuple[core.HeapTemplate, ...] = ()
 
 
 def _classes() -> Names:
     """The closed set of objects that a description holds."""
     found: dict[str, type] = {}
-    for module in (core, ir_types, template, spec, schema):
+    for module in (core, spec, schema):
         own = {n: c for n, c in vars(module).items() if isinstance(c, type) and c.__module__ == module.__name__}
         found |= own
     others = (
@@ -154,15 +153,15 @@ def _looks(description: Description) -> dict[str, tuple[str, list[str]]]:
 
     def results(held: Any) -> None:
         match held:
-            case template.Container(kind=kind, cls=cls, keys=keys, children=children):
+            case core.Container(kind=kind, cls=cls, keys=keys, children=children):
                 if cls is not None:
                     found.setdefault(name_of(cls), (kind, [str(k) for k in keys]))
                 for child in children:
                     results(child)
-            case template.ChoiceTemplate(alternatives=alternatives):
+            case core.ChoiceTemplate(alternatives=alternatives):
                 for each in alternatives:
                     results(each)
-            case template.ListTemplate(element=inner) | template.OptionalTemplate(value=inner):
+            case core.ListTemplate(element=inner) | core.OptionalTemplate(value=inner):
                 results(inner)
 
     fields = (*(m.fields for m in description.made), *(x for h in description.heaps for x in (*h.members, h.fields)))

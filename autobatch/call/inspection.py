@@ -41,9 +41,8 @@ from autobatch.compiler.reporting import failures_of
 from autobatch.data.columns import Ints
 from autobatch.data.ragged import distinguishing, group_title
 from autobatch.errors import BatchError, ExampleError, PlanError, TargetError, entry
-from autobatch.ir.core import Array
+from autobatch.ir.core import Array, Container, Output, Template
 from autobatch.ir.jax_compat import as_jax
-from autobatch.ir.template import Container, Output, Template
 
 # ---- handles
 #

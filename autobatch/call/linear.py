@@ -48,8 +48,8 @@ from autobatch.compiler import differentials
 from autobatch.compiler.differentials import Moving, Wrt, floats, moves, with_floats
 from autobatch.data.columns import Ints, columns_of
 from autobatch.errors import BatchError, UnsupportedError
-from autobatch.ir.core import Array
-from autobatch.ir.template import (
+from autobatch.ir.core import (
+    Array,
     ChoiceTemplate,
     Container,
     Fixed,

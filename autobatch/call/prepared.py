@@ -32,9 +32,9 @@ from autobatch.compiler.computed import ArrayResult, Result
 from autobatch.compiler.reporting import failures_of
 from autobatch.errors import Error, ExampleError, Failure, SourceError, warn_of_xla
 from autobatch.ir.buffers import NO_ROOM, TOO_LARGE, TOO_LARGE_FOR_HOST, needs_bits, room_of
+from autobatch.ir.core import Output
 from autobatch.ir.jax_compat import by_numpy, integers_are_wide, is_transformed, wide_integers
 from autobatch.ir.leaf import is_endless, is_too_deep
-from autobatch.ir.template import Output
 from autobatch.options import Options
 
 # ---- room

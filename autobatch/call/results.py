@@ -35,9 +35,8 @@ from autobatch.data.spec import element_type
 from autobatch.data.unpack import Common
 from autobatch.errors import DESCRIBED, BatchError, Failure, entry
 from autobatch.frontend.types.statics import make_object
-from autobatch.ir.core import Array, Tag
-from autobatch.ir.strings import Printed, PrintedLine, PrintedNotes, printed
-from autobatch.ir.template import (
+from autobatch.ir.core import (
+    Array,
     ChangedArguments,
     ChangedFields,
     ChoiceTemplate,
@@ -47,8 +46,10 @@ from autobatch.ir.template import (
     OptionalTemplate,
     Output,
     Pointer,
+    Tag,
     Template,
 )
+from autobatch.ir.strings import Printed, PrintedLine, PrintedNotes, printed
 
 # ---- blueprints
 #

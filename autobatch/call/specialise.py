@@ -56,13 +56,14 @@ from autobatch.ir.core import (
     Tag,
     Type,
     Value,
+    is_numpy,
     operands,
+    outputs,
     regions,
     walk,
 )
 from autobatch.ir.jax_compat import as_one_over_axes
 from autobatch.ir.regions import free_values
-from autobatch.ir.template import is_numpy, outputs
 from autobatch.passes.costs import too_large
 from autobatch.planning.plan import DataPlan
 

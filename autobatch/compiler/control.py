@@ -21,10 +21,9 @@ from autobatch.compiler.pass_manager import PassManager
 from autobatch.data.schema import Schema
 from autobatch.errors import Span, UnsupportedError
 from autobatch.frontend.memory.heap import CompilesInMemory
-from autobatch.ir.core import Call, For, Module, Value, While, regions, walk
+from autobatch.ir.core import Call, For, Integers, Module, Value, While, regions, walk
 from autobatch.ir.leaf import Site
 from autobatch.ir.regions import Allowed
-from autobatch.ir.template import Integers
 from autobatch.options import Options
 from autobatch.passes.analysis.fallible import device_values, fallible_reads
 from autobatch.passes.analysis.structure import StructureFacts

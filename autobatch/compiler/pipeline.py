@@ -56,11 +56,10 @@ from autobatch.data.spec import Number, PlanSpec, Signature, TableRequest, eleme
 from autobatch.data.together import combine
 from autobatch.errors import ExampleError, Failure, Span
 from autobatch.frontend import LoweredModule
-from autobatch.ir.core import INT, Apply, Array, Module, walk
+from autobatch.ir.core import INT, NO_INTEGERS, Apply, Array, Integers, Module, walk
 from autobatch.ir.leaf import is_too_deep
 from autobatch.ir.printer import print_module
 from autobatch.ir.system import System, print_system
-from autobatch.ir.template import NO_INTEGERS, Integers
 from autobatch.options import Options
 from autobatch.passes.analysis.structure import Decisions
 from autobatch.passes.control.loops import Turns
@@ -451,7 +450,7 @@ def compile(
     masks: bool = False,
     columns: Sequence[SharedColumns] = (),
 ) -> CompiledProgram:
-    """Compile `fun` for arguments whose array leaves are `ir.template.Input`; see `ir/template.py`.
+    """Compile `fun` for arguments whose array leaves are `ir.template.Input`; see `ir/core.py`.
 
     `traced`: parameters of the entry whose values only the device will know, and their names. `integers`: the shared
     inputs that are Python integers; `frontend.needs.Needed` is raised where one of them has to be static instead.

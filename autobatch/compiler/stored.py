@@ -48,18 +48,24 @@ from autobatch.frontend.syntax.reread import read
 from autobatch.frontend.syntax.sources import LIBRARIES, is_user_function
 from autobatch.frontend.types.statics import MISSING, is_array
 from autobatch.ir import jax_compat
-from autobatch.ir.core import Apply, Array, List, Module, Operand, Type, walk
-from autobatch.ir.leaf import Site
-from autobatch.ir.template import (
+from autobatch.ir.core import (
+    Apply,
+    Array,
     Container,
     HeapTemplate,
     Input,
+    List,
+    Module,
+    Operand,
     Output,
     Template,
+    Type,
     heap_renumbered,
     is_numpy,
     renumbered,
+    walk,
 )
+from autobatch.ir.leaf import Site
 from autobatch.options import Options
 
 # ---- fingerprints

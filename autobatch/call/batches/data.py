@@ -41,9 +41,8 @@ from autobatch.data.schema import Schema, without_numpy
 from autobatch.data.storage import Damaged
 from autobatch.data.together import component_field, component_schema, root_columns, schema_together, together
 from autobatch.errors import BatchError, PlanError, SourceError, of_empty_lists
-from autobatch.ir.core import Array, Type
+from autobatch.ir.core import Array, Input, Type, is_numpy
 from autobatch.ir.jax_compat import row_type
-from autobatch.ir.template import Input, is_numpy
 
 T = TypeVar("T")
 

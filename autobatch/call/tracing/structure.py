@@ -47,8 +47,8 @@ from autobatch.call.tracing.templates import found as functions_found
 from autobatch.common.runtime import collecting_later
 from autobatch.data.columns import Columns
 from autobatch.errors import NOWHERE, ExampleError, Failure, PlanError, Span, UnsupportedError
+from autobatch.ir.core import Input
 from autobatch.ir.ops import same_constant
-from autobatch.ir.template import Input
 
 # ---- free
 #

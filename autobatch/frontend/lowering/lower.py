@@ -89,17 +89,26 @@ from autobatch.frontend.syntax.sources import FunctionSource, changed_later, is_
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.needs import Needed
 from autobatch.frontend.types.statics import inputs
-from autobatch.ir.core import BOOL, INT, Array, Call, Function, Literal, Module, Ref, Region, Value
-from autobatch.ir.regions import Fresh, calls, copy_region, decided_by_floats
-from autobatch.ir.template import (
+from autobatch.ir.core import (
+    BOOL,
+    INT,
+    Array,
+    Call,
     ChangedArguments,
     ChangedFields,
     Container,
+    Function,
     HeapTemplate,
     Input,
+    Literal,
     MadeTemplate,
+    Module,
+    Ref,
+    Region,
     Template,
+    Value,
 )
+from autobatch.ir.regions import Fresh, calls, copy_region, decided_by_floats
 
 # ---- expressions
 #

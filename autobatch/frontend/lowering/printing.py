@@ -27,7 +27,7 @@ from autobatch.frontend.syntax.flattening import placed
 from autobatch.frontend.syntax.invalidation import is_iterator, is_view
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.statics import inputs
-from autobatch.ir.core import BOOL, INT, Array, Literal, Tag
+from autobatch.ir.core import BOOL, INT, Array, Container, Fixed, Literal, Tag, Template
 from autobatch.ir.strings import (
     Part,
     Printed,
@@ -41,7 +41,6 @@ from autobatch.ir.strings import (
     Spec,
     notes_class,
 )
-from autobatch.ir.template import Container, Fixed, Template
 
 CURE = "use f.example(...) to run one example as plain Python"
 AS_A_LIST = "print() is given a range, an iterator, or a view of a dict", "print a list of it: list(...)"

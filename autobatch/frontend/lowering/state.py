@@ -42,9 +42,22 @@ from autobatch.frontend.types.statics import (
     keys_of,
 )
 from autobatch.ir import jax_compat
-from autobatch.ir.core import BOOL, Apply, Array, Function, Instruction, Literal, Operand, Ref, Type, Value
+from autobatch.ir.core import (
+    BOOL,
+    Apply,
+    Array,
+    Function,
+    Input,
+    Instruction,
+    Literal,
+    Operand,
+    OwnField,
+    Ref,
+    Type,
+    Value,
+    is_numpy,
+)
 from autobatch.ir.ops import Op, own
-from autobatch.ir.template import Input, OwnField, is_numpy
 
 # ---- caught
 #

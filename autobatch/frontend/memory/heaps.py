@@ -83,9 +83,23 @@ from autobatch.frontend.types.unify import (
 )
 from autobatch.ir import buffers, jax_compat
 from autobatch.ir.buffers import NO_ROOM, out_of_room
-from autobatch.ir.core import INT, MADE, STR, Array, List, Literal, Operand, Ref, Tag, Type, Value
+from autobatch.ir.core import (
+    CLASS,
+    INT,
+    MADE,
+    ORIGIN,
+    STR,
+    Array,
+    List,
+    Literal,
+    Operand,
+    OwnField,
+    Ref,
+    Tag,
+    Type,
+    Value,
+)
 from autobatch.ir.ops import own
-from autobatch.ir.template import CLASS, ORIGIN, OwnField
 
 # ---- columns
 #

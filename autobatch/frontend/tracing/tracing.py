@@ -44,9 +44,8 @@ from autobatch.frontend.types.statics import (
 )
 from autobatch.frontend.types.unify import refuse_alternatives
 from autobatch.ir import jax_compat
-from autobatch.ir.core import Apply, Array, Literal, Operand, Ref
+from autobatch.ir.core import Apply, Array, Input, Literal, Operand, Ref
 from autobatch.ir.ops import Op
-from autobatch.ir.template import Input
 
 # ---- closures
 #
