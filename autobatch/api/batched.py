@@ -528,7 +528,7 @@ class Batched(Generic[P, R]):
             return Request(key, args, kwargs, sharing, (*sharing.numpy, *examples.numpy), bound.orders)
 
         try:
-            program, leaves, packed = self._cache.find(
+            program, leaves, was_packed = self._cache.find(
                 (backend, settings.on_error), request, bound, self.planner, examples, chosen
             )
         except SourceError as error:
@@ -560,7 +560,7 @@ class Batched(Generic[P, R]):
             examples.group.mark(self.planner)  # what needs plans later finds them with it
         held = (program, examples, shared, ready, settings.out_axes, chosen.check_plans, operands)
         place = Placement(chosen.threads, chosen.stream)
-        return Prepared(self._name, *held, place, by_xla if is_free else None, packed=packed, use=backend)
+        return Prepared(self._name, *held, place, by_xla if is_free else None, packed=was_packed, use=backend)
 
     def _call_compiled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], run: Run, runs: bool = False) -> Any:
         """A call that `run` runs, for each group. `runs`: as in `prepare`."""

@@ -462,16 +462,16 @@ def _remembered(
         return None
     if made.operands is not None and jax.default_backend() != "cpu":
         return None
-    packed = [s.values for s in bound.slots if s.kind != "array"]
+    given_lists = [s.values for s in bound.slots if s.kind != "array"]
     kinds = (Batch,) if examples.kept else (list,)
-    lists = tuple(k for x in packed for k, given in enumerate(args) if x is given and type(x) in kinds)
+    lists = tuple(k for x in given_lists for k, given in enumerate(args) if x is given and type(x) in kinds)
     just_arrays = not lists and (made.operands is None or not native.program_of(program).inputs)
     new = examples.own == examples.schema
     if examples.kept:
-        new = new and group_of(packed) is not None and (made.operands is not None or not examples.arrays)
+        new = new and group_of(given_lists) is not None and (made.operands is not None or not examples.arrays)
     else:
         new = new and made.operands is not None
-    if len(lists) != len(packed) or not (new if lists else just_arrays):
+    if len(lists) != len(given_lists) or not (new if lists else just_arrays):
         return None
     args = tuple(x for k, x in enumerate(args) if k not in lists)
     patterns = [pattern_of(x, ordered=_ALL if ordered else ()) for x in args]
