@@ -13,9 +13,8 @@ from autobatch.api.derivatives import grad, hvp, jvp, per_example_grad, value_an
 from autobatch.api.exported import Exported, load_exported
 from autobatch.api.sparse_updates import sparse
 from autobatch.call.arguments import stacked
-from autobatch.call.batches.batch import Batch
+from autobatch.call.batch import Batch, load, pack
 from autobatch.call.batches.loader import Loader
-from autobatch.call.grouped import load, pack
 from autobatch.call.inspection import lower
 from autobatch.call.plain import disable
 from autobatch.call.results import Failures, Objects, unbatch

@@ -25,13 +25,12 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 from autobatch.backends.interface import Placement
 from autobatch.call import native, plain, transfer
 from autobatch.call.arguments import ArgumentSlot, AxisEntries, BoundArguments, Sharing, bind, positions_of, read_axes
-from autobatch.call.batches.batch import Batch, Declared
+from autobatch.call.batch import Batch, Declared, GroupedBatch, whole_arrays
 from autobatch.call.batches.data import Examples, KnownTypes, fixed_by, gather
 from autobatch.call.batches.groups import Group
 from autobatch.call.batches.pack_arguments import bound_to_pack
 from autobatch.call.changes import check_objects, joined, longest, with_objects, write_back
 from autobatch.call.exporting import PLATFORMS, Calling
-from autobatch.call.grouped import GroupedBatch, whole_arrays
 from autobatch.call.inspection import Lowered, LoweredGroups, Parts, lowered
 from autobatch.call.linear import Collected, LinearCall, Tree
 from autobatch.call.prepared import WIDER, Prepared, widen

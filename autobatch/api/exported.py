@@ -32,7 +32,7 @@ from autobatch.call.arguments import (
     order_of,
     parts,
 )
-from autobatch.call.batches.batch import Batch
+from autobatch.call.batch import Batch
 from autobatch.call.batches.data import Component, Examples, KnownTypes, gather
 from autobatch.call.batches.groups import Group
 from autobatch.call.exporting import Description, portable

@@ -26,7 +26,7 @@ import numpy as np
 
 from autobatch.backends.cuda.arrays import DeviceArray
 from autobatch.call import transfer
-from autobatch.call.batches.batch import Batch, pack_fresh
+from autobatch.call.batch import Batch, pack_fresh
 from autobatch.call.batches.groups import Group
 from autobatch.common.cache import Bounded
 from autobatch.data.columns import columns_of

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.call import transfer
-from autobatch.call.batches.batch import Batch
+from autobatch.call.batch import Batch
 from autobatch.call.batches.groups import LIVE, BatchForm, BatchLeaves
 from autobatch.compiler.computed import (
     ArrayResult,

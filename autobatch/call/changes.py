@@ -24,7 +24,7 @@ import numpy as np
 from autobatch.backends.llvm.reading import reading_machine
 from autobatch.call import plain
 from autobatch.call.arguments import ArgumentSlot, BoundArguments
-from autobatch.call.batches.batch import Batch
+from autobatch.call.batch import Batch
 from autobatch.call.batches.data import Examples
 from autobatch.call.results import ChangedPart, not_changed, unbatch, unbatched
 from autobatch.data.ragged import Ragged

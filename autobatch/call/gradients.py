@@ -34,9 +34,8 @@ from autobatch.call.arguments import (
     one_level,
     parts,
 )
-from autobatch.call.batches.batch import Batch
+from autobatch.call.batch import Batch, GroupedBatch
 from autobatch.call.batches.groups import BatchForm, BatchLeaves, with_rows
-from autobatch.call.grouped import GroupedBatch
 from autobatch.call.results import Objects
 from autobatch.compiler.differentials import moves
 from autobatch.data.columns import ROOT, columns_of

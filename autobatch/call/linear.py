@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.call.arguments import PLAIN, BoundArguments, PackedArgument, Sharing, fill, is_array
-from autobatch.call.batches.batch import Batch, pack_fresh
+from autobatch.call.batch import Batch, GroupedBatch, pack_fresh
 from autobatch.call.batches.data import Examples
 from autobatch.call.batches.groups import data_tables, with_rows
 from autobatch.call.gradients import (
@@ -37,7 +37,6 @@ from autobatch.call.gradients import (
     same_rows,
     tangents_of_objects,
 )
-from autobatch.call.grouped import GroupedBatch
 from autobatch.call.native import ARRAYS, Moved, in_same_places
 from autobatch.call.prepared import Prepared
 from autobatch.call.results import printing_results as printed

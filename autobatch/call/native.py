@@ -23,7 +23,7 @@ from autobatch.backends.interface import FunctionCode, FunctionProgram, Placemen
 from autobatch.backends.llvm.lanes.tensors import KEY
 from autobatch.backends.llvm.whole.program import MachineCode
 from autobatch.call.arguments import BoundArguments, one_level
-from autobatch.call.batches.batch import Batch
+from autobatch.call.batch import Batch
 from autobatch.call.batches.data import Examples, raw
 from autobatch.call.batches.groups import ARGUMENT, Tables
 from autobatch.call.results import texts_of

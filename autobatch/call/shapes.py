@@ -23,10 +23,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.call.arguments import ArgumentSlot, BoundArguments, canonical, is_array, one_level
-from autobatch.call.batches.batch import Batch
+from autobatch.call.batch import Batch, GroupedBatch, order_of, pack, rounded_up, whole_arrays
 from autobatch.call.batches.data import KnownTypes, NeedsWhole
 from autobatch.call.batches.groups import BatchForm, BatchLeaves
-from autobatch.call.grouped import GroupedBatch, order_of, pack, rounded_up, whole_arrays
 from autobatch.call.results import Failures, unbatch
 from autobatch.data.columns import ROOT, Ints, offsets_of
 from autobatch.data.ragged import Ragged, ShapesDiffer

@@ -22,7 +22,7 @@ import numpy as np
 
 from autobatch.call import native, transfer
 from autobatch.call.arguments import BoundArguments, Order, order_of
-from autobatch.call.batches.batch import Batch, pack
+from autobatch.call.batch import Batch, pack_batch
 from autobatch.call.batches.data import Examples, raw
 from autobatch.call.batches.groups import Group, with_rows
 from autobatch.call.native import in_same_places
@@ -265,7 +265,7 @@ def _packed(lists: Sequence[Any], like: Schema | None) -> Group | None:
     if not count or any(type(x) is not list or len(x) != count for x in lists):
         return None
     try:
-        return Group(pack(lists[0] if len(lists) == 1 else together(lists), like), len(lists))
+        return Group(pack_batch(lists[0] if len(lists) == 1 else together(lists), like), len(lists))
     except BatchError:
         return None
 

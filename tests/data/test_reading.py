@@ -407,5 +407,5 @@ def test_a_walk_within_a_walk(machine: ObjectReader) -> None:
 
 
 def test_without_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autobatch.call.batches.batch.reading_machine", lambda: None)
+    monkeypatch.setattr("autobatch.call.batch.reading_machine", lambda: None)
     assert ab.batched(lambda xs: sum(xs))([[1.0, 2.0], [3.0]]).tolist() == [3.0, 3.0]

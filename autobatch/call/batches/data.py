@@ -20,7 +20,7 @@ import numpy as np
 from autobatch.backends.cuda.arrays import DeviceArray
 from autobatch.call import transfer
 from autobatch.call.arguments import ArgumentSlot
-from autobatch.call.batches.batch import Batch, Declared, merged, pack_fresh, pack_like, schema_like, unknown_lists
+from autobatch.call.batch import Batch, Declared, merged, pack_fresh, pack_like, schema_like, unknown_lists
 from autobatch.call.batches.groups import BatchForm, BatchLeaves, Group, JointPart, Planner, join, with_rows
 from autobatch.call.ready import (
     PlannedProgram,

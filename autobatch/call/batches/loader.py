@@ -24,9 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from autobatch.call import transfer
-from autobatch.call.batches.batch import Batch
+from autobatch.call.batch import Batch, GroupedBatch
 from autobatch.call.batches.groups import Group, cut_together
-from autobatch.call.grouped import GroupedBatch
 from autobatch.data.columns import Ints
 from autobatch.errors import BatchError
 

@@ -20,7 +20,7 @@ import numpy as np
 from autobatch.backends.interface import Placement
 from autobatch.call import transfer
 from autobatch.call.arguments import BoundArguments
-from autobatch.call.batches.batch import Batch
+from autobatch.call.batch import Batch
 from autobatch.call.batches.data import Examples
 from autobatch.call.batches.groups import TOKEN, Group, living_group
 from autobatch.call.prepared import Prepared

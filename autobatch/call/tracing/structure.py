@@ -22,7 +22,7 @@ import jax
 import numpy as np
 
 from autobatch.call.arguments import ArgumentNode, ArgumentSlot, BoundArguments, Form, Raw, Sharing
-from autobatch.call.batches.batch import Batch, pack_fresh
+from autobatch.call.batch import Batch, pack_fresh
 from autobatch.call.batches.groups import Group
 from autobatch.call.plain import plainly
 from autobatch.call.tracing.classes import Instances, OperationClasses, equal_numbers
