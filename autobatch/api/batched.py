@@ -23,16 +23,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from autobatch.backends.interface import Placement
-from autobatch.call import native, plain, transfer
+from autobatch.call import native, packed, plain
 from autobatch.call.arguments import ArgumentSlot, AxisEntries, BoundArguments, Sharing, bind, positions_of, read_axes
 from autobatch.call.batch import Batch, Declared, GroupedBatch, whole_arrays
 from autobatch.call.batches.data import Examples, KnownTypes, fixed_by, gather
-from autobatch.call.batches.groups import Group
 from autobatch.call.batches.pack_arguments import bound_to_pack
 from autobatch.call.changes import check_objects, joined, longest, with_objects, write_back
 from autobatch.call.exporting import PLATFORMS, Calling
 from autobatch.call.inspection import Lowered, LoweredGroups, Parts, lowered
 from autobatch.call.linear import Collected, LinearCall, Tree
+from autobatch.call.packed import Group
 from autobatch.call.prepared import WIDER, Prepared, widen
 from autobatch.call.ready import NOTHING
 from autobatch.call.results import Changed, arguments_noted, note_arguments
@@ -522,7 +522,7 @@ class Batched(Generic[P, R]):
                 backend=way[0],
                 on_error=way[1],
                 options=chosen.key,
-                x64=transfer.widths(),
+                x64=packed.widths(),
             )
             return Request(key, args, kwargs, sharing, (*sharing.numpy, *examples.numpy), bound.orders)
 

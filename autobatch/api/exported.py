@@ -20,7 +20,7 @@ import numpy as np
 from jax import export as jax_export
 
 from autobatch.backends.llvm.binding import binding_machine
-from autobatch.call import exporting, transfer
+from autobatch.call import exporting, packed
 from autobatch.call.arguments import (
     ArgumentSlot,
     AxisEntries,
@@ -34,8 +34,8 @@ from autobatch.call.arguments import (
 )
 from autobatch.call.batch import Batch
 from autobatch.call.batches.data import Component, Examples, KnownTypes, gather
-from autobatch.call.batches.groups import Group
 from autobatch.call.exporting import Description, portable
+from autobatch.call.packed import Group
 from autobatch.call.prepared import Prepared
 from autobatch.call.specialise import SpecialisedProgram
 from autobatch.common.cache import Key
@@ -266,7 +266,7 @@ class Exported:
                 f"{self._d.name} was exported for {', '.join(self.platforms)}, and JAX computes on {here} here; export "
                 f"it with platforms=({here!r}, ...)"
             )
-        if transfer.x64() != self._d.x64:
+        if packed.x64() != self._d.x64:
             state = "on" if self._d.x64 else "off"
             raise BatchError(f"{self._d.name} was exported with jax_enable_x64 {state}; it has to be {state} here too")
 

@@ -20,9 +20,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.call import transfer
+from autobatch.call import packed
 from autobatch.call.batch import Batch
-from autobatch.call.batches.groups import LIVE, BatchForm, BatchLeaves
+from autobatch.call.packed import LIVE, BatchForm, BatchLeaves
 from autobatch.compiler.computed import (
     ArrayResult,
     CutBuffers,
@@ -325,11 +325,11 @@ class MadeStore:
         """Rows of an adopted store as rows of this one; of other types as they are."""
         if not isinstance(type, Ref) or type.store not in self.rows.adopted:
             return rows
-        starts = self.batch.input[transfer.STARTS + type.store]
+        starts = self.batch.input[packed.STARTS + type.store]
         example = xp.maximum(xp.searchsorted(starts, rows, side="right") - 1, 0)
         first = xp.asarray(self.rows.starts)[:-1]
         for store in self.rows.adopted[: self.rows.adopted.index(type.store)]:
-            first = first + xp.diff(self.batch.input[transfer.STARTS + store])
+            first = first + xp.diff(self.batch.input[packed.STARTS + store])
         example = xp.minimum(example, max(first.shape[0] - 1, 0))
         moved = rows - taken(starts, example) + taken(first, example) if first.shape[0] else rows
         return xp.where(xp.asarray(rows) >= 0, moved, -1).astype(xp.int32)
@@ -350,7 +350,7 @@ class MadeStore:
             column = f"{self.name}.{held.name}" + (f".{number}" if twin else "")
             fields.append(self.batch.field(held.name, held.cell, column, tuple(held.classes)))
         columns[f"{self.name}.#tag"] = tags
-        columns[transfer.STARTS + self.name] = self.rows.starts
+        columns[packed.STARTS + self.name] = self.rows.starts
         self.batch.stores[self.position] = Store(self.name, tuple(self.classes), tuple(fields))
         return self.rest() if self.rows.adopted else None
 
@@ -416,7 +416,7 @@ class MadeStore:
         """The other stores of the examples, their references to adopted objects moved."""
         known, leaves = self.batch.outcome.schema, self.batch.input
         moved: dict[str, Any] = {}
-        gone = {transfer.STARTS + s for s in self.rows.adopted}
+        gone = {packed.STARTS + s for s in self.rows.adopted}
         stores, lists = [], []
         for store in known.stores:
             if store.name in self.rows.adopted:
@@ -483,7 +483,7 @@ class Assembler:
             stores, lists = (*known.stores, *stores), (*known.lists, *lists)
             self.enums |= dict(self.outcome.enums)
         leaves |= self.columns
-        leaves |= {name: transfer.encode(words) for name, words in self.known.items() if name in leaves}
+        leaves |= {name: packed.encode(words) for name, words in self.known.items() if name in leaves}
         leaves[ROOT] = root.values
         if root.missing is not None:
             leaves[ROOT_MISSING] = root.missing
@@ -547,7 +547,7 @@ class Assembler:
     def of_batch(self, rows: Any, type: Ref | List, level: ResultLevel) -> Any:
         """Rows that are numbered in their examples, as those of the batch."""
         example = level.outcome.examples_of(xp.arange(level.count, dtype=xp.int32))
-        starts = self.input[transfer.STARTS + str(type.store)]
+        starts = self.input[packed.STARTS + str(type.store)]
         return xp.where(rows >= 0, taken(starts, example) + rows, -1).astype(xp.int32)
 
     @cached_property
@@ -572,11 +572,11 @@ class Assembler:
         """Data-dependent words, of the numbers that stand for them (`ir.texts.number`)."""
         self.refuse_traced(numbers)
         self.vocabulary(type)
-        name = transfer.VOCABULARY + type.vocabulary
+        name = packed.VOCABULARY + type.vocabulary
         if numbers.ndim == 2:
             numbers = np.array([strings.number(w) for w in _spelt(np.asarray(numbers))], np.int64)
         if name not in self.known:
-            self.known[name] = list(transfer.decode(self.columns[name], self.enums.get(type.vocabulary)))
+            self.known[name] = list(packed.decode(self.columns[name], self.enums.get(type.vocabulary)))
         known = self.known[name]
         places, least = {strings.number(w): k for k, w in enumerate(known)}, 0 if type == STR else strings.BEHIND
         distinct, which = np.unique(np.asarray(numbers), return_inverse=True)
@@ -597,10 +597,10 @@ class Assembler:
 
     def vocabulary(self, type: Tag) -> None:
         """Tags are positions in the vocabulary of the input, and behind it the constants of the program."""
-        name = transfer.VOCABULARY + type.vocabulary
+        name = packed.VOCABULARY + type.vocabulary
         if name not in self.columns:
             words = self.outcome.words.get(name)
-            self.columns[name] = self.input.get(name, transfer.encode(())) if words is None else words
+            self.columns[name] = self.input.get(name, packed.encode(())) if words is None else words
         self.enums |= {n: c for n, c in self.outcome.enums if n == type.vocabulary}
 
     def fixed(self, value: Any, level: ResultLevel) -> ResultCell:
@@ -748,7 +748,7 @@ class Assembler:
             fields.append(self.field(key, held, f"{name}.{key}", (0,)))
         self.stores[position] = Store(name, (_class(name, heap.fields),), tuple(fields))
         self.columns[f"{name}.#tag"] = xp.zeros(count, xp.int32)
-        self.columns[transfer.STARTS + name] = rows.offsets
+        self.columns[packed.STARTS + name] = rows.offsets
 
     def strings_in_memory(self, heap: HeapTemplate, rows: CutBuffers) -> Any:
         """The numbers of the strings of memory, whose code points stand in segments, and behind them that of ''."""
@@ -786,7 +786,7 @@ class Assembler:
             fields.append(self.field(str(of), cell, f"{name}.{column}", tuple(owners) if members else (0,)))
         self.stores[position] = Store(name, _classes(name, template, members), tuple(fields))
         self.columns[f"{name}.#tag"] = tags
-        self.columns[transfer.STARTS + name] = level.starts
+        self.columns[packed.STARTS + name] = level.starts
         return ResultCell(Ref(name), xp.arange(level.count, dtype=xp.int32))
 
     def field(self, name: str, cell: ResultCell, column: str, classes: tuple[int, ...]) -> Field:
@@ -808,7 +808,7 @@ class Assembler:
             classes.append(Class(f"{name}{k}", "value", _class_of(cell.type)))
         self.stores[position] = Store(name, tuple(classes), tuple(fields))
         self.columns[f"{name}.#tag"] = xp.asarray(index, xp.int32)
-        self.columns[transfer.STARTS + name] = level.starts
+        self.columns[packed.STARTS + name] = level.starts
         return ResultCell(Ref(name), xp.arange(level.count, dtype=xp.int32))
 
     def written_out(self, template: Container, level: ResultLevel) -> ResultCell:
@@ -835,8 +835,8 @@ class Assembler:
         if elements.missing is not None:
             self.columns[f"{name}.#values?"] = elements.missing
         self.columns[f"{name}.#offsets"] = offsets
-        self.columns[transfer.STARTS + name] = starts
-        self.columns[transfer.STARTS + f"{name}.#values"] = offsets[starts]
+        self.columns[packed.STARTS + name] = starts
+        self.columns[packed.STARTS + f"{name}.#values"] = offsets[starts]
 
 
 def _class_of(kind: Type) -> type | None:

@@ -33,8 +33,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.backends.llvm.reading import reading_machine
-from autobatch.call import transfer
-from autobatch.call.batches.groups import LIVE, TOKEN, BatchForm, BatchLeaves, Group, Specialised, flatten, with_rows
+from autobatch.call import packed
+from autobatch.call.packed import LIVE, TOKEN, BatchForm, BatchLeaves, Group, Specialised, flatten, with_rows
 from autobatch.compiler.differentials import moves
 from autobatch.data.columns import ROOT, Columns, Ints, columns_of, offsets_of, positions
 from autobatch.data.infer import merge, schema_of_annotation
@@ -194,7 +194,7 @@ def _bind_alike(groups: Sequence[Group], program: Specialised, before: Hashable 
 
 def _rows(groups: Sequence[Group], before: Mapping[str, int]) -> dict[str, int]:
     """Capacities of the spaces of the columns that hold those of all groups, and what was there before."""
-    found = [transfer.capacities(g.columns, g.profile) for g in groups]
+    found = [packed.capacities(g.columns, g.profile) for g in groups]
     return {space: max(before.get(space, 0), *(c[space] for c in found)) for space in found[0]}
 
 
@@ -274,7 +274,7 @@ class Batch:
         """The columns that the leaves are, on the host."""
         assert self._leaves is not None and self._form is not None
         form = self._form
-        return transfer.from_leaves(form.schema, form.count, dict(form.enums), self._leaves.columns)
+        return packed.from_leaves(form.schema, form.count, dict(form.enums), self._leaves.columns)
 
     def columns(self) -> Columns:
         """The columns of the examples of this batch."""
@@ -398,7 +398,7 @@ class Batch:
         if self._group is not None:
             held = self._group.columns
             names = [c.name for c in columns_of(held.schema) if moves(held.arrays[c.name])]
-            return {n: jnp.asarray(transfer.canonical(held.arrays[n])) for n in names}
+            return {n: jnp.asarray(packed.canonical(held.arrays[n])) for n in names}
         leaves, form = self.parts()
         return {c.name: leaves.columns[c.name] for c in columns_of(form.schema) if moves(leaves.columns[c.name])}
 
@@ -497,7 +497,7 @@ class GroupedBatch(Batch):
 
     def tree_flatten_with_keys(self) -> tuple[tuple[tuple[Any, Any], ...], Any]:
         key = jax.tree_util.GetAttrKey
-        order = transfer.canonical(self.order) if isinstance(self.order, np.ndarray) else self.order
+        order = packed.canonical(self.order) if isinstance(self.order, np.ndarray) else self.order
         return ((key("groups"), self.groups), (key("order"), order)), None
 
     @classmethod

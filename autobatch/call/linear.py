@@ -20,7 +20,6 @@ import numpy as np
 from autobatch.call.arguments import PLAIN, BoundArguments, PackedArgument, Sharing, fill, is_array
 from autobatch.call.batch import Batch, GroupedBatch, pack_fresh
 from autobatch.call.batches.data import Examples
-from autobatch.call.batches.groups import data_tables, with_rows
 from autobatch.call.gradients import (
     Numbered,
     Selection,
@@ -38,6 +37,7 @@ from autobatch.call.gradients import (
     tangents_of_objects,
 )
 from autobatch.call.native import ARRAYS, Moved, in_same_places
+from autobatch.call.packed import data_tables, with_rows
 from autobatch.call.prepared import Prepared
 from autobatch.call.results import printing_results as printed
 from autobatch.call.results import returned

@@ -18,17 +18,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.call import transfer
-from autobatch.call.batches.groups import (
+from autobatch.call import packed
+from autobatch.call.packed import (
     DECIDED,
     TOKEN,
     BatchForm,
     BatchLeaves,
+    Check,
     Group,
     Plan,
     Planned,
     Specialised,
     Tables,
+    checksum,
+    checksums,
     data_tables,
     deciding_columns,
     group_of,
@@ -36,7 +39,6 @@ from autobatch.call.batches.groups import (
     planned_leaves,
     with_rows,
 )
-from autobatch.call.transfer import Check, checksum, checksums
 from autobatch.data.columns import ROOT, Columns, columns_of, host_shape
 from autobatch.errors import ExampleError, Failure, PlanError
 from autobatch.ir.core import Array
@@ -102,7 +104,7 @@ def require_one_batch(leaves: BatchLeaves, form: BatchForm) -> None:
 
 def _with_plan(leaves: BatchLeaves, planned: Planned, tables: Tables) -> Ready:
     data = {t: with_rows(leaves.columns[c], rows) for t, c, rows in planned.data}
-    words = {n: t for n, t in tables.items() if n.startswith(transfer.VOCABULARY)}
+    words = {n: t for n, t in tables.items() if n.startswith(packed.VOCABULARY)}
     kept = {n: t for n, t in tables.items() if n != DECIDED and n not in words}
     checks = _unchanged(leaves, planned, tables[DECIDED])
     return Ready({**kept, **data}, planned.signature, planned.failures, None, checks, words)
@@ -132,7 +134,7 @@ def from_structure(leaves: BatchLeaves, form: BatchForm, program: PlannedProgram
     if form.elements or not traced <= numbers or not traced.isdisjoint(read):
         return None
     known = {n: np.zeros(x.shape, x.dtype) if n in traced else x for n, x in leaves.columns.items()}
-    columns = transfer.from_leaves(form.schema, form.count, dict(form.enums), known)
+    columns = packed.from_leaves(form.schema, form.count, dict(form.enums), known)
     group = Group(columns, form.width)
     made = _with_plan(leaves, *planned_leaves(group, program, group.leaves(None)[0].columns, {}))
     return replace(made, checks=())  # it is a plan of these very columns
@@ -158,7 +160,7 @@ def at_run_time(leaves: BatchLeaves, form: BatchForm, program: PlannedProgram) -
 
     def fetched_tables(group: Group, made: Tables) -> Tables:
         whole = {n: t for n, t in made.items() if n not in of_columns} | program.words(group.vocabularies)
-        return {n: transfer.canonical(np.asarray(t)) for n, t in whole.items()}
+        return {n: packed.canonical(np.asarray(t)) for n, t in whole.items()}
 
     own = fetched_tables(like, tables)
 
@@ -179,7 +181,7 @@ def at_run_time(leaves: BatchLeaves, form: BatchForm, program: PlannedProgram) -
     shapes = {n: jax.ShapeDtypeStruct(t.shape, t.dtype) for n, t in own.items()}
     live = checksums([leaves.columns[n] for n in decided])
     fetched = jax.pure_callback(fetch, shapes, token, live)
-    words = {n: fetched.pop(n) for n in list(fetched) if n.startswith(transfer.VOCABULARY)}
+    words = {n: fetched.pop(n) for n in list(fetched) if n.startswith(packed.VOCABULARY)}
     held = {t: with_rows(leaves.columns[c], rows) for t, c, rows in data}
     return Ready({**fetched, **held}, signature, words=words)
 
@@ -220,7 +222,7 @@ def one_batch(copies: Sequence[BatchLeaves]) -> tuple[BatchLeaves, tuple[Check, 
         return first, ()
     if any(TOKEN not in c.columns or not isinstance(c.columns[TOKEN], jax.core.Tracer) for c in copies):
         return None
-    names = [n for n in first.columns if n != TOKEN and not n.startswith((transfer.STARTS, transfer.VOCABULARY))]
+    names = [n for n in first.columns if n != TOKEN and not n.startswith((packed.STARTS, packed.VOCABULARY))]
     words = ["the batched arguments were not packed together: pairs = f.pack(...), then f(..., *pairs.args)"]
     words += [
         f"column {n} differs between arguments that were packed together; change it in all of them: "

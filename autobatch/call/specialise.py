@@ -22,11 +22,11 @@ import numpy as np
 
 from autobatch.backends.interface import Mode
 from autobatch.backends.interpret import on_host
-from autobatch.call import results, transfer
+from autobatch.call import packed, results
 from autobatch.call.arguments import Order
 from autobatch.call.assembly import MadeRows
 from autobatch.call.batches.data import FAILED, Component, Examples, array_columns, raw, zeros
-from autobatch.call.batches.groups import ARGUMENT, TOKEN, Group, Planner, Tables, data_tables, with_rows
+from autobatch.call.packed import ARGUMENT, TOKEN, Group, Planner, Tables, data_tables, with_rows
 from autobatch.call.ready import PlannedProgram, Ready
 from autobatch.common import stages
 from autobatch.common.cache import Bounded, Key, logger
@@ -132,7 +132,7 @@ class Reference:
     def plan(self, columns: Mapping[str, Any]) -> DataPlan:
         """The plan of the examples, from their columns."""
         form = self.form
-        held = transfer.from_leaves(form.schema, form.count, dict(form.enums), columns)
+        held = packed.from_leaves(form.schema, form.count, dict(form.enums), columns)
         plan = self.program.plan(Group(held, form.width).components)
         assert isinstance(plan, DataPlan)
         if plan.failures and not self.program.masks:
@@ -338,7 +338,7 @@ class SpecialisedProgram:
         if not self.returned_words:
             return {}
         made = self.extended(vocabularies)
-        return {transfer.VOCABULARY + name: transfer.encode(made.get(name, ())) for name in self.returned_words}
+        return {packed.VOCABULARY + name: packed.encode(made.get(name, ())) for name in self.returned_words}
 
     @property
     def enums(self) -> tuple[tuple[str, type], ...]:

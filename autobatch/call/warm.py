@@ -20,12 +20,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.call import native, transfer
+from autobatch.call import native, packed
 from autobatch.call.arguments import BoundArguments, Order, order_of
 from autobatch.call.batch import Batch, pack_batch
 from autobatch.call.batches.data import Examples, raw
-from autobatch.call.batches.groups import Group, with_rows
 from autobatch.call.native import in_same_places
+from autobatch.call.packed import Group, with_rows
 from autobatch.call.prepared import NeedsWideIntegers, OtherBackend, OutOfRoom, Prepared
 from autobatch.call.ready import NOTHING
 from autobatch.data.schema import Schema, without_numpy
@@ -210,7 +210,7 @@ class _Remembered:
     def result(self, args: tuple[Any, ...]) -> Any:
         """The result for other arguments; MISS where they do not look like its own."""
         try:
-            found = None if self.x64 != transfer.widths() else self.with_args(args)
+            found = None if self.x64 != packed.widths() else self.with_args(args)
             return MISS if found is None else self.run(found)
         except (Error, OutOfRoom, OtherBackend, NeedsWideIntegers):
             return MISS
@@ -339,7 +339,7 @@ class Staged:
             numbers = jax_compat.leaves_of(args)
             if len(numbers) <= self.place or not self.types.issuperset(map(type, numbers)):
                 return MISS
-            if self.x64 != transfer.widths():
+            if self.x64 != packed.widths():
                 return MISS
             if numbers[self.place].shape != self.shape or not self.program.is_current() or not self.in_order(args):
                 return MISS
@@ -506,5 +506,5 @@ def _remembered(
     like = examples.schema if without_numpy(examples.schema) == examples.schema else None
     reads = None if made.operands is None or not lists else native.columns_read(program, examples.schema)
     slots = (*examples.arrays,)
-    key = options, transfer.widths()
+    key = options, packed.widths()
     return _Remembered(*key, matcher, kept, run, of_shared, of_arrays, tables, lists, slots, like, reads)

@@ -848,7 +848,7 @@ def _object_path(name: str, suffix: str = ".o") -> Path | None:
 
 # ---- checksums
 #
-# Sums of mixed words, as machine code: what `autobatch/call/transfer.py` tells changed columns by.
+# Sums of mixed words, as machine code: what `autobatch/call/packed.py` tells changed columns by.
 
 
 POSITION, MIX = 0x9E3779B1, 0x7FEB352D

@@ -18,10 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.backends.cuda.arrays import DeviceArray
-from autobatch.call import transfer
+from autobatch.call import packed
 from autobatch.call.arguments import ArgumentSlot
 from autobatch.call.batch import Batch, Declared, merged, pack_fresh, pack_like, schema_like, unknown_lists
-from autobatch.call.batches.groups import BatchForm, BatchLeaves, Group, JointPart, Planner, join, with_rows
+from autobatch.call.packed import BatchForm, BatchLeaves, Check, Group, JointPart, Planner, join, with_rows
 from autobatch.call.ready import (
     PlannedProgram,
     Ready,
@@ -32,7 +32,6 @@ from autobatch.call.ready import (
     one_batch,
     require_one_batch,
 )
-from autobatch.call.transfer import Check
 from autobatch.data import storage
 from autobatch.data.columns import ROOT, Columns, has_mask, host_dtype, host_shape
 from autobatch.data.infer import TypesDisagree
@@ -188,7 +187,7 @@ class Examples:
         if VALID not in leaves.checked:
             require_one_batch(leaves, form)
             if not any(isinstance(x, jax.core.Tracer) for x in leaves.columns.values()):
-                columns = transfer.from_leaves(form.schema, form.count, dict(form.enums), leaves.columns)
+                columns = packed.from_leaves(form.schema, form.count, dict(form.enums), leaves.columns)
                 try:
                     storage.check(columns)
                 except Damaged as error:
@@ -205,7 +204,7 @@ class Examples:
             return self.leaves[0].columns
         if self.group is None:
             return {}
-        return transfer.to_leaves(self.group.columns, transfer.capacities(self.group.columns, self.group.profile))
+        return packed.to_leaves(self.group.columns, packed.capacities(self.group.columns, self.group.profile))
 
     @property
     def enums(self) -> tuple[tuple[str, type], ...]:

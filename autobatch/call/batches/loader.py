@@ -23,9 +23,9 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from autobatch.call import transfer
+from autobatch.call import packed
 from autobatch.call.batch import Batch, GroupedBatch
-from autobatch.call.batches.groups import Group, cut_together
+from autobatch.call.packed import Group, cut_together
 from autobatch.data.columns import Ints
 from autobatch.errors import BatchError
 
@@ -86,7 +86,7 @@ class _Worker(threading.Thread):
         super().__init__(name="autobatch-prefetch", daemon=True)
         self._make, self._tasks = make, tasks
         self._context = contextvars.copy_context()
-        self._x64, self._device = transfer.x64(), jax.config.jax_default_device  # type: ignore[attr-defined]
+        self._x64, self._device = packed.x64(), jax.config.jax_default_device  # type: ignore[attr-defined]
         self.results: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         self.room = threading.Semaphore(ahead)
         self.stopped = False

@@ -21,9 +21,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.call import transfer
+from autobatch.call import packed
 from autobatch.call.batches.data import Component, Examples
-from autobatch.call.batches.groups import Group, Planner, Tables, data_tables
+from autobatch.call.packed import Group, Planner, Tables, data_tables
 from autobatch.call.ready import Ready
 from autobatch.call.specialise import SpecialisedProgram
 from autobatch.call.tracing.log import ExampleNumber
@@ -224,7 +224,7 @@ class TracedPlan:
     program: SpecialisedProgram
     rows: Group
     columns: Columns | None
-    profile: Mapping[str, transfer.Profile] | None
+    profile: Mapping[str, packed.Profile] | None
     traced: tuple[Failure, ...]
     chosen: Any = None
     share: Share = "batch"
@@ -325,14 +325,14 @@ class Over(SpecialisedProgram):
         for table, column, count in data_tables(self.inner, tables, rows.arrays, rows.schema):
             if column in links.of:
                 source, row, _ = links.of[column]
-                made[SOURCES + table] = transfer.padded(absolute.arrays[source].astype(np.int32), count, -1)
-                made[ROWS + table] = transfer.padded(absolute.arrays[row].astype(np.int32), count, 0)
+                made[SOURCES + table] = packed.padded(absolute.arrays[source].astype(np.int32), count, -1)
+                made[ROWS + table] = packed.padded(absolute.arrays[row].astype(np.int32), count, 0)
         made |= self.inner.words(plan.rows.vocabularies)
         if plan.own is not None:
-            room = transfer.capacities(plan.own, plan.profile)
+            room = packed.capacities(plan.own, plan.profile)
             for origin in self.origins.columns:
                 size = plan.count if origin.space is None else room[origin.space]
-                made[GIVEN + origin.name] = transfer.padded(transfer.canonical(plan.own.arrays[origin.name]), size, 0)
+                made[GIVEN + origin.name] = packed.padded(packed.canonical(plan.own.arrays[origin.name]), size, 0)
         for origin in self.origins.arrays.values():
             made[GIVEN + origin.name] = np.zeros((plan.count, *origin.type.shape), origin.dtype)
         return made, signature
@@ -364,7 +364,7 @@ class Over(SpecialisedProgram):
 
 def without_words(ready: Ready) -> Ready:
     """Vocabularies are no tables of a program."""
-    words = {n: t for n, t in ready.tables.items() if n.startswith(transfer.VOCABULARY)}
+    words = {n: t for n, t in ready.tables.items() if n.startswith(packed.VOCABULARY)}
     if not words:
         return ready
     return replace(ready, tables={n: t for n, t in ready.tables.items() if n not in words}, words=words)

@@ -23,7 +23,7 @@ import numpy as np
 
 from autobatch.call.arguments import ArgumentNode, ArgumentSlot, BoundArguments, Form, Raw, Sharing
 from autobatch.call.batch import Batch, pack_fresh
-from autobatch.call.batches.groups import Group
+from autobatch.call.packed import Group
 from autobatch.call.plain import plainly
 from autobatch.call.tracing.classes import Instances, OperationClasses, equal_numbers
 from autobatch.call.tracing.filled import Filling, TraceCopier, filling
