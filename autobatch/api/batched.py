@@ -26,15 +26,13 @@ from autobatch.backends.interface import Placement
 from autobatch.call import native, packed, plain
 from autobatch.call.arguments import ArgumentSlot, AxisEntries, BoundArguments, Sharing, bind, positions_of, read_axes
 from autobatch.call.batch import Batch, Declared, GroupedBatch, whole_arrays
-from autobatch.call.batches.data import Examples, KnownTypes, fixed_by, gather
-from autobatch.call.batches.pack_arguments import bound_to_pack
 from autobatch.call.changes import check_objects, joined, longest, with_objects, write_back
+from autobatch.call.examples import NOTHING, Examples, KnownTypes, bound_to_pack, fixed_by, gather
 from autobatch.call.exporting import PLATFORMS, Calling
 from autobatch.call.inspection import Lowered, LoweredGroups, Parts, lowered
 from autobatch.call.linear import Collected, LinearCall, Tree
 from autobatch.call.packed import Group
 from autobatch.call.prepared import WIDER, Prepared, widen
-from autobatch.call.ready import NOTHING
 from autobatch.call.results import Changed, arguments_noted, note_arguments
 from autobatch.call.shapes import ByShape, RaggedRefused
 from autobatch.call.specialisations import Request, Specialisations, Way

@@ -33,7 +33,7 @@ from autobatch.call.arguments import (
     parts,
 )
 from autobatch.call.batch import Batch
-from autobatch.call.batches.data import Component, Examples, KnownTypes, gather
+from autobatch.call.examples import Component, Examples, KnownTypes, gather
 from autobatch.call.exporting import Description, portable
 from autobatch.call.packed import Group
 from autobatch.call.prepared import Prepared

@@ -17,7 +17,7 @@ import numpy as np
 from jax import export as jax_export
 
 from autobatch.call.arguments import ArgumentSlot, BoundArguments, ByIdentity, Raw, Sharing, form_key, parts
-from autobatch.call.batches.data import FAILED, Component, raw
+from autobatch.call.examples import FAILED, Component, raw
 from autobatch.call.prepared import Prepared
 from autobatch.call.results import refuse_changes, returned
 from autobatch.common.targets import PORTABLE, made_for

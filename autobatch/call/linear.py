@@ -19,7 +19,7 @@ import numpy as np
 
 from autobatch.call.arguments import PLAIN, BoundArguments, PackedArgument, Sharing, fill, is_array
 from autobatch.call.batch import Batch, GroupedBatch, pack_fresh
-from autobatch.call.batches.data import Examples
+from autobatch.call.examples import Examples
 from autobatch.call.gradients import (
     Numbered,
     Selection,

@@ -24,7 +24,7 @@ from autobatch.backends.llvm.lanes.tensors import KEY
 from autobatch.backends.llvm.whole.program import MachineCode
 from autobatch.call.arguments import BoundArguments, one_level
 from autobatch.call.batch import Batch
-from autobatch.call.batches.data import Examples, raw
+from autobatch.call.examples import Examples, raw
 from autobatch.call.packed import ARGUMENT, Tables
 from autobatch.call.results import texts_of
 from autobatch.call.specialise import SpecialisedProgram, parameters

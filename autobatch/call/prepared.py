@@ -21,10 +21,9 @@ from autobatch.backends.interface import Placement
 from autobatch.call import native, packed, results
 from autobatch.call.arguments import BoundArguments, PackedArgument
 from autobatch.call.assembly import Outcome
-from autobatch.call.batches.data import FAILED, Examples
+from autobatch.call.examples import FAILED, Examples, Ready
 from autobatch.call.native import SOMEWHERE, Moved
 from autobatch.call.packed import refuse, refuse_failed
-from autobatch.call.ready import Ready
 from autobatch.call.specialise import SpecialisedProgram
 from autobatch.common.cache import logger
 from autobatch.compiler.choice import PATIENCE

@@ -24,7 +24,7 @@ import numpy as np
 
 from autobatch.call.arguments import ArgumentSlot, BoundArguments, canonical, is_array, one_level
 from autobatch.call.batch import Batch, GroupedBatch, order_of, pack, rounded_up, whole_arrays
-from autobatch.call.batches.data import KnownTypes, NeedsWhole
+from autobatch.call.examples import KnownTypes, NeedsWhole
 from autobatch.call.packed import BatchForm, BatchLeaves
 from autobatch.call.results import Failures, unbatch
 from autobatch.data.columns import ROOT, Ints, offsets_of

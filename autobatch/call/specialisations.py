@@ -16,7 +16,7 @@ from typing import Any
 
 from autobatch.call import packed
 from autobatch.call.arguments import COLUMNS, BoundArguments, Order, PackedArgument, Sharing, has_columns, order_of
-from autobatch.call.batches.data import Component, Examples
+from autobatch.call.examples import Component, Examples
 from autobatch.call.packed import Group, Planner
 from autobatch.call.prepared import KnownCapacities, widen
 from autobatch.call.specialise import SpecialisedProgram, parameters

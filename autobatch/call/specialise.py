@@ -25,9 +25,8 @@ from autobatch.backends.interpret import on_host
 from autobatch.call import packed, results
 from autobatch.call.arguments import Order
 from autobatch.call.assembly import MadeRows
-from autobatch.call.batches.data import FAILED, Component, Examples, array_columns, raw, zeros
+from autobatch.call.examples import FAILED, Component, Examples, PlannedProgram, Ready, array_columns, raw, zeros
 from autobatch.call.packed import ARGUMENT, TOKEN, Group, Planner, Tables, data_tables, with_rows
-from autobatch.call.ready import PlannedProgram, Ready
 from autobatch.common import stages
 from autobatch.common.cache import Bounded, Key, logger
 from autobatch.common.runtime import until_ready

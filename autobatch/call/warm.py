@@ -23,11 +23,10 @@ import numpy as np
 from autobatch.call import native, packed
 from autobatch.call.arguments import BoundArguments, Order, order_of
 from autobatch.call.batch import Batch, pack_batch
-from autobatch.call.batches.data import Examples, raw
+from autobatch.call.examples import NOTHING, Examples, raw
 from autobatch.call.native import in_same_places
 from autobatch.call.packed import Group, with_rows
 from autobatch.call.prepared import NeedsWideIntegers, OtherBackend, OutOfRoom, Prepared
-from autobatch.call.ready import NOTHING
 from autobatch.data.schema import Schema, without_numpy
 from autobatch.data.together import together
 from autobatch.errors import BatchError, Error, PlanError

@@ -21,10 +21,9 @@ from autobatch.backends.interface import Placement
 from autobatch.call import packed
 from autobatch.call.arguments import BoundArguments
 from autobatch.call.batch import Batch
-from autobatch.call.batches.data import Examples
+from autobatch.call.examples import Examples, Ready
 from autobatch.call.packed import TOKEN, Group, living_group
 from autobatch.call.prepared import Prepared
-from autobatch.call.ready import Ready
 from autobatch.call.results import note_changes_by_python
 from autobatch.call.tracing.over import Links, NumberOrigins, Over, TracedPlan, refuses_references, without_words
 from autobatch.call.tracing.structure import FreeVariables, Kept, Make, Outline, TracedStructure, Tracing

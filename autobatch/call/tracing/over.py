@@ -22,9 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.call import packed
-from autobatch.call.batches.data import Component, Examples
+from autobatch.call.examples import Component, Examples, Ready
 from autobatch.call.packed import Group, Planner, Tables, data_tables
-from autobatch.call.ready import Ready
 from autobatch.call.specialise import SpecialisedProgram
 from autobatch.call.tracing.log import ExampleNumber
 from autobatch.call.tracing.rows import ROW, SOURCE

@@ -19,7 +19,7 @@ from typing import Any
 import jax
 
 from autobatch.backends.interface import FunctionProgram
-from autobatch.call.batches.data import Examples
+from autobatch.call.examples import Examples
 from autobatch.call.inspection import Parts, shapes_of
 from autobatch.call.prepared import Prepared
 from autobatch.call.specialise import SpecialisedProgram
