@@ -14,8 +14,8 @@ from autobatch.api.exported import Exported, load_exported
 from autobatch.api.sparse_updates import sparse
 from autobatch.call.arguments import stacked
 from autobatch.call.batch import Batch, load, pack
-from autobatch.call.batches.loader import Loader
 from autobatch.call.inspection import lower
+from autobatch.call.loader import Loader
 from autobatch.call.plain import disable
 from autobatch.call.results import Failures, Objects, unbatch
 from autobatch.common.cache import CacheInfo
