@@ -25,7 +25,7 @@ from autobatch.call.examples import Examples, Ready
 from autobatch.call.packed import TOKEN, Group, living_group
 from autobatch.call.prepared import Prepared
 from autobatch.call.results import note_changes_by_python
-from autobatch.call.tracing.over import Links, NumberOrigins, Over, TracedPlan, refuses_references, without_words
+from autobatch.call.tracing.rows import Links, NumberOrigins, Over, TracedPlan, refuses_references, without_words
 from autobatch.call.tracing.structure import FreeVariables, Kept, Make, Outline, TracedStructure, Tracing
 from autobatch.common import runtime
 from autobatch.common.cache import Bounded
