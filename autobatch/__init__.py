@@ -10,10 +10,10 @@
 
 from autobatch.api.batched import Batched, batched
 from autobatch.api.derivatives import grad, hvp, jvp, per_example_grad, value_and_grad, vjp
-from autobatch.api.exported import Exported, load_exported
 from autobatch.api.sparse_updates import sparse
 from autobatch.call.arguments import stacked
 from autobatch.call.batch import Batch, load, pack
+from autobatch.call.exporting import Exported, load_exported
 from autobatch.call.inspection import lower
 from autobatch.call.loader import Loader
 from autobatch.call.plain import disable
