@@ -27,7 +27,7 @@ from autobatch.common import runtime
 from autobatch.common.runtime import not_cheap
 from autobatch.common.stages import stage
 from autobatch.compiler import choice
-from autobatch.compiler import pass_manager as pm
+from autobatch.compiler import passes as pm
 from autobatch.compiler.computed import (
     ArrayResult,
     RaggedResult,
@@ -37,9 +37,10 @@ from autobatch.compiler.computed import (
     masked_elements,
     offsets,
 )
-from autobatch.compiler.control import (
+from autobatch.compiler.passes import (
     ControlledFunctions,
     MaskedFunctions,
+    PassManager,
     PassRequest,
     control,
     planned,
@@ -48,7 +49,6 @@ from autobatch.compiler.control import (
     with_arenas_alone,
     with_letters,
 )
-from autobatch.compiler.pass_manager import PassManager
 from autobatch.compiler.stored import ProgramFacts, ProgramStore, facts_of, is_plain, store_of
 from autobatch.data.columns import Columns
 from autobatch.data.schema import ColumnInput, Schema, SharedColumns, WordInput, columns_read, with_shared

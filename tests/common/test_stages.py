@@ -9,7 +9,7 @@ import pytest
 import autobatch as ab
 from autobatch.common import stages
 from autobatch.common.stages import OTHER, Timings, compiling, stage
-from autobatch.compiler.pass_manager import PASSES
+from autobatch.compiler.passes import PASSES
 
 
 @pytest.fixture(autouse=True)
