@@ -26,7 +26,7 @@ from autobatch.call.gradients import Selection, count_floats, derivative_of, fit
 from autobatch.call.linear import Linear, LinearCall, Tree
 from autobatch.call.prepared import Prepared
 from autobatch.call.warm import MISS
-from autobatch.compiler.differentials import forward_mode, forward_over_reverse, moves
+from autobatch.compiler.executables import forward_mode, forward_over_reverse, moves
 from autobatch.errors import BatchError, entry
 
 # ---- traced

@@ -23,7 +23,7 @@ import numpy as np
 from autobatch.call import packed
 from autobatch.call.batch import Batch
 from autobatch.call.packed import LIVE, BatchForm, BatchLeaves
-from autobatch.compiler.computed import (
+from autobatch.compiler.executables import (
     ArrayResult,
     CutBuffers,
     RaggedResult,

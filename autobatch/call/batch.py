@@ -35,7 +35,7 @@ import numpy as np
 from autobatch.backends.llvm.reading import reading_machine
 from autobatch.call import packed
 from autobatch.call.packed import LIVE, TOKEN, BatchForm, BatchLeaves, Group, Specialised, flatten, with_rows
-from autobatch.compiler.differentials import moves
+from autobatch.compiler.executables import moves
 from autobatch.data.columns import ROOT, Columns, Ints, columns_of, offsets_of, positions
 from autobatch.data.infer import merge, schema_of_annotation
 from autobatch.data.pack import pack as pack_by

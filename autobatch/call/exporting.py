@@ -58,7 +58,7 @@ from autobatch.common.cache import Key
 from autobatch.common.stages import Timings
 from autobatch.common.targets import PORTABLE, made_for
 from autobatch.compiler import pipeline
-from autobatch.compiler.computed import ArrayResult, InMemory, RaggedResult, StructureResult
+from autobatch.compiler.executables import ArrayResult, InMemory, RaggedResult, StructureResult
 from autobatch.compiler.stored import ProgramFacts
 from autobatch.data import schema, spec, storage
 from autobatch.data.spec import PlanSpec, Signature, TableRequest

@@ -37,7 +37,7 @@ from autobatch.call.arguments import (
 from autobatch.call.batch import Batch, GroupedBatch
 from autobatch.call.packed import BatchForm, BatchLeaves, with_rows
 from autobatch.call.results import Objects
-from autobatch.compiler.differentials import moves
+from autobatch.compiler.executables import moves
 from autobatch.data.columns import ROOT, columns_of
 from autobatch.data.leaves import STRUCTURE, is_graph_class
 from autobatch.data.ragged import Ragged

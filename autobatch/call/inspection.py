@@ -37,7 +37,7 @@ from autobatch.call.specialisations import compiling_nothing
 from autobatch.call.specialise import SpecialisedProgram
 from autobatch.common.targets import Target, made_for
 from autobatch.common.targets import target as find_target
-from autobatch.compiler.reporting import failures_of
+from autobatch.compiler.executables import failures_of
 from autobatch.data.columns import Ints
 from autobatch.data.ragged import distinguishing, group_title
 from autobatch.errors import BatchError, ExampleError, PlanError, TargetError, entry

@@ -29,7 +29,7 @@ from autobatch.call.packed import ARGUMENT, Tables
 from autobatch.call.results import texts_of
 from autobatch.call.specialise import SpecialisedProgram, parameters
 from autobatch.compiler.choice import CallFacts, use_of
-from autobatch.compiler.computed import ArrayResult, Result, StructureResult
+from autobatch.compiler.executables import ArrayResult, Result, StructureResult
 from autobatch.data import columns
 from autobatch.data.schema import WORDS, ColumnInput, Schema
 from autobatch.errors import BatchError, DeviceError, UnsupportedError

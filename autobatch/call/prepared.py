@@ -27,8 +27,7 @@ from autobatch.call.packed import refuse, refuse_failed
 from autobatch.call.specialise import SpecialisedProgram
 from autobatch.common.cache import logger
 from autobatch.compiler.choice import PATIENCE
-from autobatch.compiler.computed import ArrayResult, Result
-from autobatch.compiler.reporting import failures_of
+from autobatch.compiler.executables import ArrayResult, Result, failures_of
 from autobatch.errors import Error, ExampleError, Failure, SourceError, warn_of_xla
 from autobatch.ir.buffers import NO_ROOM, TOO_LARGE, TOO_LARGE_FOR_HOST, needs_bits, room_of
 from autobatch.ir.core import Output

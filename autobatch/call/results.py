@@ -28,7 +28,7 @@ from autobatch.backends.cuda.arrays import DeviceArray
 from autobatch.call.arguments import BoundArguments, is_leaf, same_structure
 from autobatch.call.assembly import Assembler, Outcome, Result
 from autobatch.call.batch import Batch, pack
-from autobatch.compiler.computed import ArrayResult, RaggedResult, StructureResult
+from autobatch.compiler.executables import ArrayResult, RaggedResult, StructureResult
 from autobatch.data.ragged import Ragged
 from autobatch.data.spec import element_type
 from autobatch.data.unpack import Common

@@ -32,8 +32,18 @@ from autobatch.common.cache import Bounded, Key, logger
 from autobatch.common.runtime import until_ready
 from autobatch.common.targets import Target, made_for
 from autobatch.compiler import pipeline
-from autobatch.compiler.computed import ArrayResult, RaggedResult, StructureResult, with_chosen, with_lists, with_none
-from autobatch.compiler.differentials import Differentials, mode_of, moves, refusing_forward
+from autobatch.compiler.executables import (
+    ArrayResult,
+    Differentials,
+    RaggedResult,
+    StructureResult,
+    mode_of,
+    moves,
+    refusing_forward,
+    with_chosen,
+    with_lists,
+    with_none,
+)
 from autobatch.data.columns import Columns
 from autobatch.data.schema import Schema
 from autobatch.data.spec import Number, Signature, element_type

@@ -28,7 +28,7 @@ from autobatch.common.runtime import not_cheap
 from autobatch.common.stages import stage
 from autobatch.compiler import choice
 from autobatch.compiler import passes as pm
-from autobatch.compiler.computed import (
+from autobatch.compiler.executables import (
     ArrayResult,
     RaggedResult,
     Result,

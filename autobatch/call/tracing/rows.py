@@ -39,7 +39,7 @@ from autobatch.call.tracing.source import Compounds, TracedRow, TraceSource, num
 from autobatch.common.cache import Bounded
 from autobatch.common.runtime import collecting_later
 from autobatch.compiler import pipeline
-from autobatch.compiler.differentials import Differentials
+from autobatch.compiler.executables import Differentials
 from autobatch.data.columns import ROOT, Columns, Ints, columns_of, has_mask, host_dtype, offsets_of, ranges, unfilled
 from autobatch.data.leaves import is_sparse_class
 from autobatch.data.schema import Field, Schema, Store
