@@ -29,11 +29,8 @@ from autobatch.data.ragged import group_title
 from autobatch.errors import BatchError, SourceError
 from autobatch.ir.jax_compat import integers_are_wide
 from autobatch.tools.explain.collect import INTEGERS, of_call, of_machine_code, of_refusal
-from autobatch.tools.explain.facts import BackendFacts, CallFactsShown, plain
 from autobatch.tools.explain.page import as_page, as_pages
-from autobatch.tools.explain.text import as_text
-
-__all__ = ["BackendFacts", "Explanation", "GroupedExplanation", "backend_of", "explain_parts", "explain_refusal"]
+from autobatch.tools.facts import BackendFacts, CallFactsShown, as_text, plain
 
 
 class Explanation:
@@ -45,7 +42,7 @@ class Explanation:
     @property
     def data(self) -> dict[str, Any]:
         """Everything that the text and the page show, as dicts, lists, strings and numbers alone. Its keys are the
-        fields of `autobatch.tools.explain.facts.Facts`, which says what they mean."""
+        fields of `autobatch.tools.facts.Facts`, which says what they mean."""
         made: dict[str, Any] = plain(self._facts)
         return made
 

@@ -58,7 +58,7 @@ from autobatch.passes.equations import CONTRACTIONS, row_product
 from autobatch.passes.fission import Recurrence, Schedule, ScheduleStage
 from autobatch.passes.simplify import call_graph, recursive_functions
 from autobatch.planning.plan import DataPlan, of_word
-from autobatch.tools.explain.facts import (
+from autobatch.tools.facts import (
     PLACES,
     BackendFacts,
     Bytes,
@@ -75,9 +75,13 @@ from autobatch.tools.explain.facts import (
     SourceText,
     Strategy,
     TaskFacts,
+    Where,
     WindowFacts,
+    WrittenLines,
+    around,
+    outermost,
+    written,
 )
-from autobatch.tools.explain.text import Where, WrittenLines, around, outermost, written
 
 # ---- places
 #

@@ -6,8 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from autobatch.tools.explain.facts import PLACES, CallFactsShown, LevelFacts, RecurrenceFacts, SourceLine, SourceText
-from autobatch.tools.explain.text import (
+from autobatch.tools.facts import (
+    PLACES,
+    CallFactsShown,
+    LevelFacts,
+    RecurrenceFacts,
+    SourceLine,
+    SourceText,
     bytes_of,
     file_name,
     heading,
