@@ -28,7 +28,7 @@ from autobatch.data.columns import Ints
 from autobatch.data.ragged import group_title
 from autobatch.errors import BatchError, SourceError
 from autobatch.ir.jax_compat import integers_are_wide
-from autobatch.tools.explain.collect import INTEGERS, of_call, of_machine_code, of_refusal
+from autobatch.tools.collect import INTEGERS, of_call, of_machine_code, of_refusal
 from autobatch.tools.explain.page import as_page, as_pages
 from autobatch.tools.facts import BackendFacts, CallFactsShown, as_text, plain
 
