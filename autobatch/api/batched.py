@@ -40,7 +40,7 @@ from autobatch.call.specialise import SpecialisedProgram
 from autobatch.call.tracing.calls import Traced, TraceRequest, is_traced
 from autobatch.call.warm import MISS, RUN, Warm
 from autobatch.common.cache import Bounded, CacheInfo, Key
-from autobatch.common.stages import Timings
+from autobatch.common.runtime import Timings
 from autobatch.compiler.choice import is_use
 from autobatch.data.infer import disagreements, schema_of_annotation
 from autobatch.data.ragged import ShapesDiffer, ragged_names

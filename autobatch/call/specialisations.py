@@ -22,8 +22,7 @@ from autobatch.call.prepared import KnownCapacities, widen
 from autobatch.call.specialise import SpecialisedProgram, parameters
 from autobatch.call.warm import Matcher, pattern_of
 from autobatch.common.cache import Bounded, CacheInfo, Key, differences, logger
-from autobatch.common.runtime import collecting_later
-from autobatch.common.stages import Timings, compiling
+from autobatch.common.runtime import Timings, collecting_later, compiling
 from autobatch.compiler.choice import (
     ALIKE,
     WHOLE,

@@ -27,7 +27,7 @@ from autobatch.call.arguments import Order
 from autobatch.call.assembly import MadeRows
 from autobatch.call.examples import FAILED, Component, Examples, PlannedProgram, Ready, array_columns, raw, zeros
 from autobatch.call.packed import ARGUMENT, TOKEN, Group, Planner, Tables, data_tables, with_rows
-from autobatch.common import stages
+from autobatch.common import runtime
 from autobatch.common.cache import Bounded, Key, logger
 from autobatch.common.runtime import until_ready
 from autobatch.common.targets import Target, made_for
@@ -197,7 +197,7 @@ class SpecialisedProgram:
         compiled: pipeline.CompiledProgram,
         components: tuple[Component, ...],
         most: int,
-        timings: stages.Timings,
+        timings: runtime.Timings,
         numpy: tuple[bool, ...] = (),
         orders: Mapping[str, Order] = NO_ORDERS,
     ) -> None:
@@ -237,7 +237,7 @@ class SpecialisedProgram:
 
     def compiling(self, stage: str = "first run") -> AbstractContextManager[None]:
         """Inside, something of it is compiled."""
-        return stages.compiling(self.name, stage, self.planner.options().progress, self.timings)
+        return runtime.compiling(self.name, stage, self.planner.options().progress, self.timings)
 
     # -- integers that decide structure
 

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 from autobatch.backends.llvm.whole.region import of_kernels
-from autobatch.common.stages import stage
+from autobatch.common.runtime import stage
 from autobatch.compiler.choice import WHOLE
 from autobatch.data.schema import Schema
 from autobatch.errors import Span, UnsupportedError

@@ -24,8 +24,7 @@ from autobatch.backends.llvm.binding import binding_machine
 from autobatch.backends.llvm.whole.program import Llvm, WholeProgram
 from autobatch.backends.xla.program import Xla, XlaProgram, window_costs
 from autobatch.common import runtime
-from autobatch.common.runtime import not_cheap
-from autobatch.common.stages import stage
+from autobatch.common.runtime import not_cheap, stage
 from autobatch.compiler import choice
 from autobatch.compiler import passes as pm
 from autobatch.compiler.executables import (

@@ -7,15 +7,15 @@ import time
 import pytest
 
 import autobatch as ab
-from autobatch.common import stages
-from autobatch.common.stages import OTHER, Timings, compiling, stage
+from autobatch.common import runtime
+from autobatch.common.runtime import OTHER, Timings, compiling, stage
 from autobatch.compiler.passes import PASSES
 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    monkeypatch.setattr(stages, "DELAY", 0.0)
-    monkeypatch.setattr(stages, "STEP", 0.01)
+    monkeypatch.setattr(runtime, "DELAY", 0.0)
+    monkeypatch.setattr(runtime, "STEP", 0.01)
 
 
 def test_what_is_compiled_and_its_stage(capfd):
@@ -41,7 +41,7 @@ def test_nothing_where_it_is_not_wanted(capfd, wanted):
 
 
 def test_what_compiles_quickly_shows_nothing(capfd, monkeypatch):
-    monkeypatch.setattr(stages, "DELAY", 60.0)
+    monkeypatch.setattr(runtime, "DELAY", 60.0)
     with compiling("f", "passes", True, Timings("f")):
         pass
     assert capfd.readouterr().err == ""
@@ -73,7 +73,7 @@ def test_it_ends_where_compiling_fails(capfd):
 
 def test_each_moment_belongs_to_the_innermost_stage(monkeypatch):
     now, timings = [0.0], Timings("f")
-    monkeypatch.setattr(stages.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(runtime.time, "perf_counter", lambda: now[0])
     with compiling("f", "outer", False, timings):
         for _ in range(2):
             now[0] += 1.0
@@ -82,7 +82,7 @@ def test_each_moment_belongs_to_the_innermost_stage(monkeypatch):
                 with compiling("g", "innermost", False, Timings("g")):
                     now[0] += 4.0
                 now[0] += 0.5
-                stages._ended_in_jax("/jax/core/compile/backend_compile_duration", 0.5)
+                runtime._ended_in_jax("/jax/core/compile/backend_compile_duration", 0.5)
     found = {name: (s.seconds, s.count) for name, s in timings.stages.items()}
     assert found == {
         "innermost": (8.0, 2),

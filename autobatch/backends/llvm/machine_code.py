@@ -42,7 +42,7 @@ from autobatch.backends.llvm.formulas import INFINITY, NAN, Real, VectorWriter, 
 from autobatch.backends.llvm.text import LlvmFunction
 from autobatch.common import cache
 from autobatch.common.cache import user_cache_folder
-from autobatch.common.stages import stage
+from autobatch.common.runtime import stage
 from autobatch.errors import Span
 
 

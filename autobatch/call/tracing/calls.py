@@ -29,8 +29,7 @@ from autobatch.call.tracing.rows import Links, NumberOrigins, Over, TracedPlan, 
 from autobatch.call.tracing.structure import FreeVariables, Kept, Make, Outline, TracedStructure, Tracing
 from autobatch.common import runtime
 from autobatch.common.cache import Bounded
-from autobatch.common.runtime import collecting_later
-from autobatch.common.stages import Timings
+from autobatch.common.runtime import Timings, collecting_later
 from autobatch.data.columns import Column, Columns, Ints, columns_of
 from autobatch.errors import (
     NOWHERE,

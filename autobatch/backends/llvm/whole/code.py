@@ -49,7 +49,7 @@ from autobatch.backends.llvm.lanes.writer import FLOATS, STACK, LaneValue, LaneW
 from autobatch.backends.llvm.machine_code import RefusedError, UnavailableError
 from autobatch.backends.llvm.text import Interrupts, LlvmFunction
 from autobatch.backends.llvm.whole.region import CURE, TURNS, WholeRegion, all_regions
-from autobatch.common.stages import stage
+from autobatch.common.runtime import stage
 from autobatch.errors import NOWHERE, Span, UnsupportedError
 from autobatch.ir.core import (
     Apply,
