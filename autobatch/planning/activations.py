@@ -5,7 +5,7 @@ activation. A call interns its arguments, so that equal activations of an exampl
 before it is expanded. What comes out are the *tables* of `PlanSpec`, and for each row the example it belongs to.
 
 Numbers are *pointers* here: `definition << 40 | row`. The result of a call is a pointer to a result slot of the
-callee's activation until the end, when slots are followed to what they hold; `scopes.py` does that, for lists too.
+callee's activation until the end, when slots are followed to what they hold; `assemble.py` does that, for lists too.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.jax_compat import device_dtype
 from autobatch.options import Options
-from autobatch.planning.scalar import FailedError, ScalarProgram, TooManyCallsError, as_column
-from autobatch.planning.scopes import (
+from autobatch.planning.assemble import (
     DEPTH,
     SHIFT,
     TURN,
@@ -60,6 +59,7 @@ from autobatch.planning.scopes import (
     join,
     merge,
 )
+from autobatch.planning.scalar import FailedError, ScalarProgram, TooManyCallsError, as_column
 from autobatch.planning.structure_ops import StructuralResults, StructureOps
 
 # ---- endless
