@@ -42,9 +42,9 @@ from autobatch.call.warm import MISS, RUN, Warm
 from autobatch.common.cache import Bounded, CacheInfo, Key
 from autobatch.common.runtime import Timings
 from autobatch.compiler.choice import is_use
+from autobatch.data.columns import Schema
 from autobatch.data.infer import disagreements, schema_of_annotation
 from autobatch.data.ragged import ShapesDiffer, ragged_names
-from autobatch.data.schema import Schema
 from autobatch.errors import BatchError, Error, PlanError, SourceError, UnsupportedError, entry, nearest, show
 from autobatch.frontend.lowering.state import ChangesObjects, DictsDiffer, SeenInMemory, UnseenInTraces
 from autobatch.ir.jax_compat import wide_integers

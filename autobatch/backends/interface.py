@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
-from autobatch.data.schema import ColumnInput, WordInput
+from autobatch.data.columns import ColumnInput, WordInput
 from autobatch.data.spec import Signature, TableRequest
 from autobatch.errors import SourceError
 from autobatch.ir.core import Module

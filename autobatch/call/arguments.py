@@ -29,10 +29,9 @@ from autobatch.call import packed
 from autobatch.call.batch import Batch, pack_fresh
 from autobatch.call.packed import Group
 from autobatch.common.cache import Bounded
-from autobatch.data.columns import columns_of
+from autobatch.data.columns import SharedColumns, columns_of
 from autobatch.data.leaves import Category, category, is_library_object
 from autobatch.data.ragged import Ragged
-from autobatch.data.schema import SharedColumns
 from autobatch.data.walk import Snapshot
 from autobatch.errors import BatchError, Error
 from autobatch.frontend.memory.heap import OBJECTS

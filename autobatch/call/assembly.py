@@ -32,9 +32,8 @@ from autobatch.compiler.executables import (
     array_of,
     with_chosen,
 )
-from autobatch.data.columns import ROOT, ROOT_MISSING, has_mask
+from autobatch.data.columns import ROOT, ROOT_MISSING, UNKNOWN, VALUE, Class, Field, ListStore, Schema, Store, has_mask
 from autobatch.data.infer import class_of_leaf, names_of_table
-from autobatch.data.schema import UNKNOWN, VALUE, Class, Field, ListStore, Schema, Store
 from autobatch.data.spec import element_type
 from autobatch.errors import BatchError, Span
 from autobatch.ir import strings

@@ -36,11 +36,10 @@ from autobatch.backends.llvm.reading import reading_machine
 from autobatch.call import packed
 from autobatch.call.packed import LIVE, TOKEN, BatchForm, BatchLeaves, Group, Specialised, flatten, with_rows
 from autobatch.compiler.executables import moves
-from autobatch.data.columns import ROOT, Columns, Ints, columns_of, offsets_of, positions
+from autobatch.data.columns import ROOT, UNKNOWN, Columns, Ints, Schema, columns_of, offsets_of, positions
 from autobatch.data.infer import merge, schema_of_annotation
 from autobatch.data.pack import pack as pack_by
 from autobatch.data.ragged import ShapesDiffer, dense, lengths_differ
-from autobatch.data.schema import UNKNOWN, Schema
 from autobatch.data.storage import load_groups, save_groups
 from autobatch.data.storage import save as save_columns
 from autobatch.data.together import conform, width_of

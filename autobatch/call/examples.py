@@ -57,10 +57,9 @@ from autobatch.call.packed import (
     with_rows,
 )
 from autobatch.data import storage
-from autobatch.data.columns import ROOT, Columns, columns_of, has_mask, host_dtype, host_shape
+from autobatch.data.columns import ROOT, Columns, Schema, columns_of, has_mask, host_dtype, host_shape, without_numpy
 from autobatch.data.infer import TypesDisagree
 from autobatch.data.ragged import ShapesDiffer, WithinOne, ragged_names
-from autobatch.data.schema import Schema, without_numpy
 from autobatch.data.storage import Damaged
 from autobatch.data.together import component_field, component_schema, root_columns, schema_together, together
 from autobatch.errors import BatchError, ExampleError, Failure, PlanError, SourceError, of_empty_lists

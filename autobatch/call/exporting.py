@@ -60,7 +60,7 @@ from autobatch.common.targets import PORTABLE, made_for
 from autobatch.compiler import pipeline
 from autobatch.compiler.executables import ArrayResult, InMemory, RaggedResult, StructureResult
 from autobatch.compiler.stored import ProgramFacts
-from autobatch.data import schema, spec, storage
+from autobatch.data import columns, spec, storage
 from autobatch.data.spec import PlanSpec, Signature, TableRequest
 from autobatch.data.storage import AllowedClasses, Damaged, Look, name_of, part
 from autobatch.errors import BatchError, PlanError, Span, TargetError, entry
@@ -270,7 +270,7 @@ class Description:
     arguments: Arguments
     kept: tuple[Any, ...]
     components: tuple[Component, ...]
-    schema: schema.Schema
+    schema: columns.Schema
     spec: PlanSpec
     request: TableRequest
     signature: Signature
@@ -292,11 +292,13 @@ class Description:
 def _classes() -> Names:
     """The closed set of objects that a description holds."""
     found: dict[str, type] = {}
-    for module in (core, spec, schema):
+    for module in (core, spec):
         own = {n: c for n, c in vars(module).items() if isinstance(c, type) and c.__module__ == module.__name__}
         found |= own
     others = (
         *(Arguments, Description, Component, Op, Span, leaf.Site, system.Space, system.Link),
+        *(columns.Class, columns.Field, columns.Store, columns.ListStore, columns.Schema),
+        *(columns.ColumnInput, columns.WordInput, columns.SharedColumns),
         *(ArrayResult, InMemory, RaggedResult, StructureResult),
         *(jax.lax.GatherDimensionNumbers, jax.lax.ScatterDimensionNumbers, jax.lax.GatherScatterMode),
         *(jax.lax.ConvDimensionNumbers, jax.lax.Precision, jax.lax.RoundingMethod),

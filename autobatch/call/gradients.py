@@ -38,10 +38,9 @@ from autobatch.call.batch import Batch, GroupedBatch
 from autobatch.call.packed import BatchForm, BatchLeaves, with_rows
 from autobatch.call.results import Objects
 from autobatch.compiler.executables import moves
-from autobatch.data.columns import ROOT, columns_of
+from autobatch.data.columns import ROOT, UNKNOWN, Field, ListStore, Schema, Store, columns_of
 from autobatch.data.leaves import STRUCTURE, is_graph_class
 from autobatch.data.ragged import Ragged
-from autobatch.data.schema import UNKNOWN, Field, ListStore, Schema, Store
 from autobatch.data.unpack import Common
 from autobatch.errors import BatchError
 from autobatch.ir.core import FLOAT, Array, BuiltObject, List, Ref, Type

@@ -31,7 +31,7 @@ from autobatch.call.specialise import SpecialisedProgram, parameters
 from autobatch.compiler.choice import CallFacts, use_of
 from autobatch.compiler.executables import ArrayResult, Result, StructureResult
 from autobatch.data import columns
-from autobatch.data.schema import WORDS, ColumnInput, Schema
+from autobatch.data.columns import WORDS, ColumnInput, Schema
 from autobatch.errors import BatchError, DeviceError, UnsupportedError
 from autobatch.ir.core import INT, Array, List, Ref
 from autobatch.ir.jax_compat import as_jax, integers_are_wide, to_device

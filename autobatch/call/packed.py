@@ -33,8 +33,7 @@ import numpy.typing as npt
 from autobatch.backends.llvm.machine_code import MIX, POSITION, by_machine_code
 from autobatch.common.cache import Bounded
 from autobatch.compiler.executables import raise_failures, raise_words, report_failures, report_words
-from autobatch.data.columns import Columns, columns_of, host_dtype, positions
-from autobatch.data.schema import Schema
+from autobatch.data.columns import Columns, Schema, columns_of, host_dtype, positions
 from autobatch.data.together import as_tuples, columns_together, conform, split
 from autobatch.errors import BatchError, Failure, PlanError
 from autobatch.ir.core import Type

@@ -27,9 +27,8 @@ from autobatch.call.batch import Batch, GroupedBatch, order_of, pack, rounded_up
 from autobatch.call.examples import KnownTypes, NeedsWhole
 from autobatch.call.packed import BatchForm, BatchLeaves
 from autobatch.call.results import Failures, unbatch
-from autobatch.data.columns import ROOT, Ints, offsets_of
+from autobatch.data.columns import ROOT, Ints, Schema, offsets_of
 from autobatch.data.ragged import Ragged, ShapesDiffer
-from autobatch.data.schema import Schema
 from autobatch.errors import BatchError, Error, ExampleError, Failure, PlanError, SourceError
 from autobatch.frontend.lowering.state import DictsDiffer
 from autobatch.ir.jax_compat import row_type

@@ -44,8 +44,7 @@ from autobatch.compiler.executables import (
     with_lists,
     with_none,
 )
-from autobatch.data.columns import Columns
-from autobatch.data.schema import Schema
+from autobatch.data.columns import Columns, Schema
 from autobatch.data.spec import Number, Signature, element_type
 from autobatch.data.together import root_columns
 from autobatch.errors import NOWHERE, ExampleError, PlanError, Span

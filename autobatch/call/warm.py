@@ -27,7 +27,7 @@ from autobatch.call.examples import NOTHING, Examples, raw
 from autobatch.call.native import in_same_places
 from autobatch.call.packed import Group, with_rows
 from autobatch.call.prepared import NeedsWideIntegers, OtherBackend, OutOfRoom, Prepared
-from autobatch.data.schema import Schema, without_numpy
+from autobatch.data.columns import Schema, without_numpy
 from autobatch.data.together import together
 from autobatch.errors import BatchError, Error, PlanError
 from autobatch.ir import jax_compat

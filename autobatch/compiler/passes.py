@@ -22,7 +22,7 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 from autobatch.backends.llvm.whole.region import of_kernels
 from autobatch.common.runtime import stage
 from autobatch.compiler.choice import WHOLE
-from autobatch.data.schema import Schema
+from autobatch.data.columns import Schema
 from autobatch.errors import Span, UnsupportedError
 from autobatch.frontend import LoweredModule, lower
 from autobatch.frontend.memory.heap import CompilesInMemory

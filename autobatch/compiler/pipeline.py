@@ -49,8 +49,7 @@ from autobatch.compiler.passes import (
     with_letters,
 )
 from autobatch.compiler.stored import ProgramFacts, ProgramStore, facts_of, is_plain, store_of
-from autobatch.data.columns import Columns
-from autobatch.data.schema import ColumnInput, Schema, SharedColumns, WordInput, columns_read, with_shared
+from autobatch.data.columns import ColumnInput, Columns, Schema, SharedColumns, WordInput, columns_read, with_shared
 from autobatch.data.spec import Number, PlanSpec, Signature, TableRequest, element_type
 from autobatch.data.together import combine
 from autobatch.errors import ExampleError, Failure, Span

@@ -39,7 +39,7 @@ from autobatch.backends.llvm.machine_code import UnavailableError, host
 from autobatch.backends.llvm.whole.code import WholeCode
 from autobatch.common import cache
 from autobatch.compiler.executables import InMemory
-from autobatch.data.schema import Schema
+from autobatch.data.columns import Schema
 from autobatch.data.spec import depth_of, element_type
 from autobatch.errors import Span
 from autobatch.frontend.lowering.lower import LoweredModule

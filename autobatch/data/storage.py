@@ -29,9 +29,21 @@ import networkx as nx
 import numpy as np
 
 from autobatch.data import together
-from autobatch.data.columns import Column, Columns, Ints, columns_of, host_dtype, host_shape
+from autobatch.data.columns import (
+    VALUE,
+    Class,
+    Column,
+    Columns,
+    Field,
+    Ints,
+    ListStore,
+    Schema,
+    Store,
+    columns_of,
+    host_dtype,
+    host_shape,
+)
 from autobatch.data.leaves import INTEGER_LISTS, describe_library_object, is_graph_class, is_sparse_class
-from autobatch.data.schema import VALUE, Class, Field, ListStore, Schema, Store
 from autobatch.data.unpack import Unpacker, bare
 from autobatch.errors import BatchError, FileError
 from autobatch.ir import jax_compat

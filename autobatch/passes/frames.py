@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, assert_never
 
-from autobatch.data.schema import Schema
+from autobatch.data.columns import Schema
 from autobatch.data.spec import (
     OUTPUT,
     CountedSpec,

@@ -49,7 +49,7 @@ from typing import Any, TypeVar
 
 import networkx as nx
 
-from autobatch.data.schema import Schema
+from autobatch.data.columns import Schema
 from autobatch.ir.core import (
     Apply,
     Array,

@@ -20,8 +20,7 @@ from typing import Any, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.data.columns import Columns, Ints
-from autobatch.data.schema import Store
+from autobatch.data.columns import Columns, Ints, Store
 from autobatch.data.spec import CountedSpec, HostLimits, PlanSpec, RegionSpec, TableSpec
 from autobatch.errors import NOWHERE, Failure, PlanError, Span
 from autobatch.ir.core import (

@@ -22,8 +22,7 @@ from typing import Any, assert_never
 
 import numpy as np
 
-from autobatch.data.columns import Columns, list_of, place
-from autobatch.data.schema import field_column
+from autobatch.data.columns import Columns, field_column, list_of, place
 from autobatch.data.spec import HostLimits, Number, is_list, joined
 from autobatch.errors import NOWHERE, Error, Failure, Span
 from autobatch.ir import host_ops, strings

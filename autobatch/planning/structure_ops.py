@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.data.columns import Columns, Ints, list_of
-from autobatch.data.schema import field_column
+from autobatch.data.columns import Columns, Ints, field_column, list_of
 from autobatch.data.spec import PlanSpec
 from autobatch.ir import host_ops, strings
 from autobatch.ir.core import BOOL, Apply, Array, Call, Function, List, Map, Operand, Ref, Tag, Type

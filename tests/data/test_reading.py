@@ -18,10 +18,9 @@ from hypothesis import given, settings
 
 import autobatch as ab
 from autobatch.backends.llvm.reading import reading_machine
-from autobatch.data.columns import Columns, columns_of
+from autobatch.data.columns import Columns, Schema, columns_of
 from autobatch.data.pack import pack
 from autobatch.data.reading import ObjectReader, read_like
-from autobatch.data.schema import Schema
 from autobatch.data.walk import learned
 from autobatch.errors import BatchError
 from autobatch.ir.core import Tag

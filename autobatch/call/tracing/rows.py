@@ -40,9 +40,21 @@ from autobatch.common.cache import Bounded
 from autobatch.common.runtime import collecting_later
 from autobatch.compiler import pipeline
 from autobatch.compiler.executables import Differentials
-from autobatch.data.columns import ROOT, Columns, Ints, columns_of, has_mask, host_dtype, offsets_of, ranges, unfilled
+from autobatch.data.columns import (
+    ROOT,
+    Columns,
+    Field,
+    Ints,
+    Schema,
+    Store,
+    columns_of,
+    has_mask,
+    host_dtype,
+    offsets_of,
+    ranges,
+    unfilled,
+)
 from autobatch.data.leaves import is_sparse_class
-from autobatch.data.schema import Field, Schema, Store
 from autobatch.data.unpack import NumberUnpacker, unpack
 from autobatch.errors import Failure, UnsupportedError
 from autobatch.ir.core import Array, List, Ref

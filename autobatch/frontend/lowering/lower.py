@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NoReturn
 
-from autobatch.data.schema import Schema
+from autobatch.data.columns import Schema
 from autobatch.errors import Error, SourceError, Span, UnsupportedError
 from autobatch.frontend.library import priorities, sets, tables
 from autobatch.frontend.library.caches import Caches

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from autobatch.data.schema import Field, Schema, nullable_types
+from autobatch.data.columns import Field, Schema, nullable_types
 from autobatch.errors import NOWHERE, SourceError, Span, UnsupportedError
 from autobatch.frontend.library.caches import Caches
 from autobatch.frontend.memory.heap import Heap, add_heap, is_state

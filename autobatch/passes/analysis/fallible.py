@@ -26,7 +26,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
-from autobatch.data.schema import Schema, field_column
+from autobatch.data.columns import Schema, field_column
 from autobatch.data.spec import element_type
 from autobatch.ir.core import (
     Apply,

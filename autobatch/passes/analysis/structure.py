@@ -21,7 +21,7 @@ from typing import Any, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.data.schema import Schema, field_column
+from autobatch.data.columns import Schema, field_column
 from autobatch.data.spec import Number, RegionSpec, TableSpec, element_type
 from autobatch.ir import host_ops
 from autobatch.ir.core import (

@@ -25,7 +25,7 @@ from typing import NamedTuple, assert_never
 import jax
 import jax.numpy as jnp
 
-from autobatch.data.schema import Schema
+from autobatch.data.columns import Schema
 from autobatch.errors import Span
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import (

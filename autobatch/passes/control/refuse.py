@@ -8,7 +8,7 @@ from dataclasses import replace
 import jax
 from jax import lax
 
-from autobatch.data.schema import Schema
+from autobatch.data.columns import Schema
 from autobatch.errors import Span, UnsupportedError
 from autobatch.ir.core import (
     BOOL,

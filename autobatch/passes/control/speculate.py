@@ -22,7 +22,7 @@ import jax
 import networkx as nx
 from jax import lax
 
-from autobatch.data.schema import Schema
+from autobatch.data.columns import Schema
 from autobatch.errors import Span
 from autobatch.ir import jax_compat
 from autobatch.ir.core import (

@@ -21,7 +21,7 @@ import jax
 import networkx as nx
 from jax import lax
 
-from autobatch.data.schema import Schema
+from autobatch.data.columns import Schema
 from autobatch.errors import Span
 from autobatch.ir import strings
 from autobatch.ir.core import (

@@ -24,7 +24,7 @@ from typing import assert_never
 import jax.numpy as jnp
 import networkx as nx
 
-from autobatch.data.schema import Schema
+from autobatch.data.columns import Schema
 from autobatch.errors import UnsupportedError
 from autobatch.ir.core import (
     BOOL,

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, assert_never
 
 from jax import lax
 
-from autobatch.data.schema import Schema, SharedColumns, is_shared_store
+from autobatch.data.columns import Schema, SharedColumns, is_shared_store
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import (

@@ -25,8 +25,18 @@ from typing import Any, NamedTuple, assert_never
 
 import jax
 
-from autobatch.data.columns import BEGINS, LETTERS, OFFSETS, VALUES, Step, name_of
-from autobatch.data.schema import ColumnInput, Schema, WordInput, field_column
+from autobatch.data.columns import (
+    BEGINS,
+    LETTERS,
+    OFFSETS,
+    VALUES,
+    ColumnInput,
+    Schema,
+    Step,
+    WordInput,
+    field_column,
+    name_of,
+)
 from autobatch.data.spec import element_type
 from autobatch.errors import UnsupportedError
 from autobatch.ir.core import (

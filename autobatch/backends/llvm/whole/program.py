@@ -43,8 +43,8 @@ from autobatch.backends.llvm.text import (
 )
 from autobatch.backends.llvm.whole.code import ENTRY, WholeCode, unavailable, write, write_gradient
 from autobatch.backends.llvm.whole.region import WholeRegion, whole_function, work_of
+from autobatch.data.columns import ColumnInput, WordInput
 from autobatch.data.reading import address
-from autobatch.data.schema import ColumnInput, WordInput
 from autobatch.errors import BatchError, TargetError, UnsupportedError
 
 CHUNK = 4096

@@ -20,7 +20,7 @@ from autobatch.backends.interface import WholeFunction, Work
 from autobatch.backends.llvm.lanes.control import parts
 from autobatch.backends.llvm.lanes.tensors import LEAST, SMALL
 from autobatch.backends.llvm.lanes.writer import FLOATS
-from autobatch.data.schema import ColumnInput, WordInput
+from autobatch.data.columns import ColumnInput, WordInput
 from autobatch.errors import Span, UnsupportedError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import (
