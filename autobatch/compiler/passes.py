@@ -35,19 +35,20 @@ from autobatch.ir.verifier import verify
 from autobatch.options import Options
 from autobatch.passes.analysis.fallible import device_values, fallible_reads
 from autobatch.passes.analysis.structure import StructureFacts, analyse
-from autobatch.passes.control.loops import Turns, fuse_uniform_loops, loops_to_functions, numbers_of, run_on_device
-from autobatch.passes.control.masks import Masked, Obstacle, mask_numeric_control, take_gradients
-from autobatch.passes.control.overflows import add_up_by_loops, keep_known_bounds, mark_integers
-from autobatch.passes.control.refuse import (
+from autobatch.passes.control.failures import (
     TracedDecidesError,
     check_unread,
+    cut_off,
+    hand_up_statuses,
     refuse_made_strings,
     refuse_numeric_control,
     refuse_wide_constants,
     refuse_wide_constants_alone,
 )
+from autobatch.passes.control.loops import Turns, fuse_uniform_loops, loops_to_functions, numbers_of, run_on_device
+from autobatch.passes.control.masks import Masked, Obstacle, mask_numeric_control, take_gradients
+from autobatch.passes.control.overflows import add_up_by_loops, keep_known_bounds, mark_integers
 from autobatch.passes.control.stack import Limits, Repeats, use_stack
-from autobatch.passes.control.status import cut_off, hand_up_statuses
 from autobatch.passes.equations import merge_contractions, narrow_joins, share_rows, sum_over_paths
 from autobatch.passes.fission import Schedule, fission, print_schedule
 from autobatch.passes.frames import build_system, specialise

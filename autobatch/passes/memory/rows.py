@@ -68,8 +68,8 @@ from autobatch.ir.core import (
 from autobatch.ir.ops import OWN, Op, own
 from autobatch.ir.regions import Fresh, region_values
 from autobatch.passes.analysis.fallible import fallible_reads
+from autobatch.passes.control.failures import ReadChecks
 from autobatch.passes.control.overflows import UNKNOWN
-from autobatch.passes.control.status import ReadChecks
 
 CURE = "use backend='xla', which knows structure before it computes"
 
