@@ -43,7 +43,7 @@ from autobatch.ir.system import (
     results,
 )
 from autobatch.passes.adjoint import in_part
-from autobatch.passes.analysis.liveness import unused_results
+from autobatch.passes.liveness import unused_results
 from autobatch.planning.plan import DataPlan
 
 # ---- demand

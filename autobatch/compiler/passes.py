@@ -33,8 +33,6 @@ from autobatch.ir.regions import Allowed
 from autobatch.ir.system import System, print_system
 from autobatch.ir.verifier import verify
 from autobatch.options import Options
-from autobatch.passes.analysis.fallible import device_values, fallible_reads
-from autobatch.passes.analysis.structure import StructureFacts, analyse
 from autobatch.passes.control.failures import (
     TracedDecidesError,
     check_unread,
@@ -50,6 +48,7 @@ from autobatch.passes.control.masks import Masked, Obstacle, mask_numeric_contro
 from autobatch.passes.control.overflows import add_up_by_loops, keep_known_bounds, mark_integers
 from autobatch.passes.control.stack import Limits, Repeats, use_stack
 from autobatch.passes.equations import merge_contractions, narrow_joins, share_rows, sum_over_paths
+from autobatch.passes.fallible import device_values, fallible_reads
 from autobatch.passes.fission import Schedule, fission, print_schedule
 from autobatch.passes.frames import build_system, specialise
 from autobatch.passes.memory.arenas import decided_by_device, left_to_traces, lists_in_arenas
@@ -58,6 +57,7 @@ from autobatch.passes.memory.rows import structure_as_rows
 from autobatch.passes.simplify import eliminate_common, inline, recursive_functions, without_made_lists
 from autobatch.passes.strings.spelling import strings_as_letters, texts_in_front
 from autobatch.passes.strings.words import words_as_numbers
+from autobatch.passes.structure import StructureFacts, analyse
 
 P = ParamSpec("P")
 R = TypeVar("R")

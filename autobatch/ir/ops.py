@@ -97,7 +97,7 @@ class Op:
     """A leaf operation: a name and its static parameters. `exact`: on Python's integers, with a result that may need
     more bits than the device's have (`overflows.py`). `choice`: a `select_n` that stands for a branch, as
     Python's `max` does, or a read of one element of a list in memory, so that a row uses what it has chosen and nothing
-    else (`jax_compat.choosing`, `passes/analysis/liveness.py`)."""
+    else (`jax_compat.choosing`, `passes/liveness.py`)."""
 
     name: str
     params: tuple[tuple[str, Any], ...] = ()

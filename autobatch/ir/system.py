@@ -90,7 +90,7 @@ class Data:
 @dataclass(frozen=True, slots=True)
 class Compute:
     """A leaf operation on every row of `space` (once, when that is None). `used`: which of its results have a finite
-    derivative, or are used by all rows that have them (`passes/analysis/liveness.py`)."""
+    derivative, or are used by all rows that have them (`passes/liveness.py`)."""
 
     results: tuple[Variable, ...]
     op: Op

@@ -56,7 +56,6 @@ from autobatch.ir.system import (
     reads,
     results,
 )
-from autobatch.passes.analysis.liveness import is_number
 from autobatch.passes.derivative_rules import (
     Policy,
     as_operation,
@@ -70,6 +69,7 @@ from autobatch.passes.derivative_rules import (
 )
 from autobatch.passes.equations import lookups, reads_rows, rows_alone
 from autobatch.passes.fission import RowOrder, Schedule, mirror, sink_into_loops
+from autobatch.passes.liveness import is_number
 
 # ---- cut
 #

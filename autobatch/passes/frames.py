@@ -72,8 +72,9 @@ from autobatch.ir.system import (
     System,
     Variable,
 )
-from autobatch.passes.analysis.liveness import unused_in_module
-from autobatch.passes.analysis.structure import (
+from autobatch.passes.fission import Schedule
+from autobatch.passes.liveness import unused_in_module
+from autobatch.passes.structure import (
     PointerSource,
     Provenance,
     RegionRows,
@@ -81,7 +82,6 @@ from autobatch.passes.analysis.structure import (
     failing_slice,
     structural_slice,
 )
-from autobatch.passes.fission import Schedule
 
 # ---- counted
 #

@@ -81,8 +81,8 @@ from autobatch.ir.regions import (
     with_operands,
     with_regions,
 )
-from autobatch.passes.analysis.fallible import fallible_reads
 from autobatch.passes.control.loops import as_loop
+from autobatch.passes.fallible import fallible_reads
 
 
 def recursive_functions(module: Module) -> frozenset[str]:

@@ -53,9 +53,9 @@ from autobatch.ir.core import (
 from autobatch.ir.ops import Op
 from autobatch.ir.regions import NO_LIMIT, Allowed, free_values, limit_of, may_have_failed, region_values
 from autobatch.options import OptionError
-from autobatch.passes.analysis.liveness import unused_results
 from autobatch.passes.costs import EXPENSIVE, in_words
 from autobatch.passes.derivative_rules import inner_pullback
+from autobatch.passes.liveness import unused_results
 
 # ---- compaction
 #

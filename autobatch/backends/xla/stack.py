@@ -34,8 +34,8 @@ from autobatch.ir.core import Array, Operand, Value
 from autobatch.ir.leaf import Block, BlockProgram, Branch, End, Enter, Fail, Jump, Move, Return
 from autobatch.ir.ops import Op
 from autobatch.options import OptionError
-from autobatch.passes.analysis.liveness import registers, set_by
 from autobatch.passes.costs import in_words
+from autobatch.passes.liveness import registers, set_by
 
 FIRST_BYTES = 1 << 18
 """What the stacks of the first loop take. They are filled with zeros, each time; in the last loop they have all that

@@ -57,10 +57,10 @@ from autobatch.ir.core import (
 from autobatch.ir.leaf import STATUS, BlockProgram, Site
 from autobatch.ir.ops import OF_CONTROL, Op, own
 from autobatch.ir.regions import Allowed, Fresh, copy_region, cut, out_of_turns, substitute, with_regions
-from autobatch.passes.analysis.fallible import lacking
-from autobatch.passes.analysis.structure import StructureFacts
 from autobatch.passes.control.stack import words
+from autobatch.passes.fallible import lacking
 from autobatch.passes.simplify import call_graph
+from autobatch.passes.structure import StructureFacts
 
 # ---- statuses
 #
@@ -785,7 +785,7 @@ def _flows(module: Module) -> dict[Value, list[Operand]]:
 #                                          check[kind='AttributeError', message="'NoneType' object has ..."](%6)
 #
 # The host checks; the device has nothing to do with it. A read that the host or the device needs is checked where it is
-# read, and one that cannot fail (`passes/analysis/fallible.py`) needs no check.
+# read, and one that cannot fail (`passes/fallible.py`) needs no check.
 
 
 def check_unread(module: Module, facts: StructureFacts, fallible: frozenset[Value], schema: Schema) -> Module:

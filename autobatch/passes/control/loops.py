@@ -58,7 +58,7 @@ from autobatch.ir.core import (
 from autobatch.ir.interpret import counted_loop, outside, words
 from autobatch.ir.ops import NO_ELEMENTS, Op, own
 from autobatch.ir.regions import Fresh, copy_region, free_values, region_values, with_regions
-from autobatch.passes.analysis.structure import Decisions
+from autobatch.passes.structure import Decisions
 
 # ---- turn bounds
 #

@@ -52,7 +52,6 @@ from autobatch.ir.core import (
 from autobatch.ir.leaf import STATUS
 from autobatch.ir.ops import OWN, Op, own
 from autobatch.ir.regions import Allowed, Fresh, copy_region, free_values, region_values, with_operands, with_regions
-from autobatch.passes.analysis.fallible import deciding, depending_on, device_values
 from autobatch.passes.control.failures import Failing, ReadChecks, Statuses, may_be_infinite
 from autobatch.passes.control.loops import is_bounds, numbers_of
 from autobatch.passes.control.overflows import (
@@ -71,6 +70,7 @@ from autobatch.passes.control.speculate import (
     with_tests_in_front,
     without_tests,
 )
+from autobatch.passes.fallible import deciding, depending_on, device_values
 
 # ---- inner gradients
 #
@@ -396,7 +396,7 @@ def mask_numeric_control(
     """Every data-dependent branch and loop as one operation, where it holds arithmetic alone; for the
     others, by their places, what stands in the way.
 
-    `fallible` finds the reads that an example can fail in; `traced` and `numbers` as in `passes/analysis/structure.py`.
+    `fallible` finds the reads that an example can fail in; `traced` and `numbers` as in `passes/structure.py`.
     `turns`: those that a loop may have, for each row. `floats`: loops that floats of the examples end too, as
     `masks.py` says. `unknown`: shared integers that decide structure only once they are known, so what they
     decide is not run ahead. `all_numbers`: of no number does the host know anything."""

@@ -43,7 +43,7 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.ops import NO_ELEMENTS, OWN, Op, own
 from autobatch.ir.regions import ConstantPool, Fresh, with_regions
-from autobatch.passes.analysis.fallible import is_there
+from autobatch.passes.fallible import is_there
 from autobatch.passes.simplify import SMALL, Update, is_item, reads_at
 
 # ---- arena operations

@@ -67,9 +67,9 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.ops import OWN, Op, own
 from autobatch.ir.regions import Fresh, region_values
-from autobatch.passes.analysis.fallible import fallible_reads
 from autobatch.passes.control.failures import ReadChecks
 from autobatch.passes.control.overflows import UNKNOWN
+from autobatch.passes.fallible import fallible_reads
 
 CURE = "use backend='xla', which knows structure before it computes"
 

@@ -23,7 +23,7 @@ from autobatch.passes.control.overflows import UNKNOWN
 
 # ---- characters
 #
-# Strings of one character, as code points (`passes/analysis/fallible.py`): what functions of them compute.
+# Strings of one character, as code points (`passes/fallible.py`): what functions of them compute.
 #
 # %5 = text['isdigit', args=(...,)](%4)           ->   a bit of a table of all code points
 

@@ -38,7 +38,7 @@ from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.core import Array, Operand, Region, Value
 from autobatch.ir.leaf import Block, BlockProgram, Branch, Enter, Fail, Jump, Move, Return
 from autobatch.ir.ops import Op
-from autobatch.passes.analysis.liveness import coalesced, registers
+from autobatch.passes.liveness import coalesced, registers
 
 # ---- stacks
 #

@@ -76,8 +76,8 @@ from autobatch.ir.core import (
 from autobatch.ir.leaf import Block, BlockProgram, DerivativeRule, Enter
 from autobatch.ir.ops import Op
 from autobatch.ir.regions import NO_LIMIT, Allowed, free_values, limit_of, may_have_failed
-from autobatch.passes.analysis.liveness import is_number, unused_in_blocks, unused_results
 from autobatch.passes.derivative_rules import has_derivative, row_rule
+from autobatch.passes.liveness import is_number, unused_in_blocks, unused_results
 
 # ---- moving
 #

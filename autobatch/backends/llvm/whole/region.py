@@ -45,7 +45,7 @@ from autobatch.ir.core import (
 from autobatch.ir.leaf import BlockProgram
 from autobatch.ir.ops import OWN
 from autobatch.ir.printer import print_module
-from autobatch.passes.analysis.fallible import depending_on
+from autobatch.passes.fallible import depending_on
 from autobatch.passes.simplify import forward
 
 CURE = "use backend='xla', which computes rows of structure and products of matrices"

@@ -51,7 +51,7 @@ from autobatch.ir.core import (
 from autobatch.ir.ops import INHERENT
 from autobatch.ir.regions import region_values
 from autobatch.ir.strings import may_fail
-from autobatch.passes.analysis.structure import decided
+from autobatch.passes.structure import decided
 
 
 def fallible_reads(module: Module, schema: Schema) -> frozenset[Value]:
