@@ -49,7 +49,7 @@ from autobatch.errors import BatchError, Error, PlanError, SourceError, Unsuppor
 from autobatch.frontend.lowering.state import ChangesObjects, DictsDiffer, SeenInMemory, UnseenInTraces
 from autobatch.ir.jax_compat import wide_integers
 from autobatch.options import BACKENDS, Options, current, enable_compilation_cache, options
-from autobatch.passes.control.failures import WideConstantError
+from autobatch.passes.failures import WideConstantError
 from autobatch.tools.explain import Explanation, GroupedExplanation, backend_of, explain_parts, explain_refusal
 
 P = ParamSpec("P")

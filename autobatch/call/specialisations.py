@@ -41,7 +41,7 @@ from autobatch.frontend.types.needs import Needed
 from autobatch.frontend.types.statics import same_static
 from autobatch.ir.core import Array
 from autobatch.options import Options
-from autobatch.passes.control.failures import WideConstantError
+from autobatch.passes.failures import WideConstantError
 
 TRIED_ONE_BY_ONE = 8
 """So many integers at most are tried one by one, where the compiler cannot say which of them it needs."""

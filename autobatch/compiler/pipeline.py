@@ -59,12 +59,12 @@ from autobatch.ir.leaf import is_too_deep
 from autobatch.ir.printer import print_module
 from autobatch.ir.system import System, print_system
 from autobatch.options import Options
-from autobatch.passes.control.loops import Turns
-from autobatch.passes.control.overflows import unchecked
 from autobatch.passes.costs import Footprint, table_request
 from autobatch.passes.fission import Recurrence, Schedule, print_schedule
 from autobatch.passes.frames import in_recurrences
+from autobatch.passes.loops import Turns
 from autobatch.passes.memory.rows import has_structure
+from autobatch.passes.overflows import unchecked
 from autobatch.passes.strings.spelling import keeps_made_strings
 from autobatch.passes.structure import Decisions
 from autobatch.planning.activations import HOPELESS, EndlessWatch, first_failures, host_limits, inspect

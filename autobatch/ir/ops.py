@@ -258,7 +258,7 @@ OWN: dict[str, OwnOp] = {
         "that fail, here or behind it, have no derivative",
         host=False,
     ),
-    # a derivative inside the function, of what it computes (`passes/control/masks.py`)
+    # a derivative inside the function, of what it computes (`passes/masks.py`)
     "seed": OwnOp("seed(x): the same number or array, which a derivative is taken by", host=False),
     "gradient": OwnOp(
         "gradient(y, x, ...): the derivatives of a number by seeds, on the paths from them to it", host=False

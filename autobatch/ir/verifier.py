@@ -466,7 +466,7 @@ EXAMPLE = Stage("example", (Apply, If, For, While, Map, Call))
 """What the front end makes, and the passes over the per-example IR keep."""
 
 FUNCTIONS = Stage("functions", (Apply, If, Map, Call))
-"""Every loop has become a function that calls itself (`passes/control/loops.py`)."""
+"""Every loop has become a function that calls itself (`passes/loops.py`)."""
 
 MASKED = (Apply, If, For, While)
 """What the region of the operation `masked` may hold."""

@@ -30,7 +30,7 @@ where those did.
 
 The forward region: what only derivatives need is left out of the region that machine code is written of. Masked
 operations are the instructions that they hold, for lanes have masks there anyhow. What an arm computes again because
-its derivative may be infinite elsewhere (`passes/control/speculate.py`) is computed once, and what nobody reads not at
+its derivative may be infinite elsewhere (`passes/speculate.py`) is computed once, and what nobody reads not at
 all.
 
     %4 = masked (%1) do (%5):                 %6 = exp(%1)
@@ -81,8 +81,8 @@ from autobatch.ir.regions import (
     with_operands,
     with_regions,
 )
-from autobatch.passes.control.loops import as_loop
 from autobatch.passes.fallible import fallible_reads
+from autobatch.passes.loops import as_loop
 
 
 def recursive_functions(module: Module) -> frozenset[str]:

@@ -3,7 +3,7 @@
 The structural slice: a value is *host-computable* when it derives from example data and constants through operations
 alone, not from shared arrays. It is *structural* when control, a reference or an index of the host needs it. A number
 that the device needs is computed there, unless it is an integer, bool or tag that the host can compute: that becomes a
-column. Runs on a module whose loops are functions (`passes/control/loops.py`).
+column. Runs on a module whose loops are functions (`passes/loops.py`).
 
 Provenance: each region of each function is a space of rows. A number is computed in the region where its operation
 stands; everything else (parameters, results of calls and of branches, loads, elements of lists) is a pointer to some of

@@ -58,8 +58,8 @@ from autobatch.ir.regions import (
     with_operands,
     with_regions,
 )
-from autobatch.passes.control.loops import as_loop
 from autobatch.passes.fallible import deciding, fallible_reads
+from autobatch.passes.loops import as_loop
 from autobatch.passes.memory import arena_memory as lists
 from autobatch.passes.memory.arena_memory import (
     ArenaMemory,

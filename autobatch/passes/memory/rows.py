@@ -13,7 +13,7 @@ names are shared inputs, because the vocabulary comes with the data. What Python
 check of its own. Rows are in range also where such a check has failed, or where nothing is there: every read may be
 made by every lane.
 
-For back ends that run the whole function of an example (`passes/control/loops.py`): whatever structure decides is
+For back ends that run the whole function of an example (`passes/loops.py`): whatever structure decides is
 decided on the device then, and no row is laid out ahead.
 """
 
@@ -67,9 +67,9 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.ops import OWN, Op, own
 from autobatch.ir.regions import Fresh, region_values
-from autobatch.passes.control.failures import ReadChecks
-from autobatch.passes.control.overflows import UNKNOWN
+from autobatch.passes.failures import ReadChecks
 from autobatch.passes.fallible import fallible_reads
+from autobatch.passes.overflows import UNKNOWN
 
 CURE = "use backend='xla', which knows structure before it computes"
 

@@ -19,7 +19,7 @@ import numpy as np
 from jax import lax
 
 from autobatch.ir import jax_compat, strings
-from autobatch.passes.control.overflows import UNKNOWN
+from autobatch.passes.overflows import UNKNOWN
 
 # ---- characters
 #

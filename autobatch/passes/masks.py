@@ -12,7 +12,7 @@ they stand behind; where they may fail, what Python checks of them is tested in 
 that all rows run equally often joins what it holds: the whole is one operation. Each back end says what it means by a
 mask (`backends/xla/masks.py`); the meaning is `ir/leaf.py: masked`.
 
-What stays is refused behind (`passes/control/failures.py`).
+What stays is refused behind (`passes/failures.py`).
 """
 
 from __future__ import annotations
@@ -52,16 +52,17 @@ from autobatch.ir.core import (
 from autobatch.ir.leaf import STATUS
 from autobatch.ir.ops import OWN, Op, own
 from autobatch.ir.regions import Allowed, Fresh, copy_region, free_values, region_values, with_operands, with_regions
-from autobatch.passes.control.failures import Failing, ReadChecks, Statuses, may_be_infinite
-from autobatch.passes.control.loops import is_bounds, numbers_of
-from autobatch.passes.control.overflows import (
+from autobatch.passes.failures import Failing, ReadChecks, Statuses, may_be_infinite
+from autobatch.passes.fallible import deciding, depending_on, device_values
+from autobatch.passes.loops import is_bounds, numbers_of
+from autobatch.passes.overflows import (
     check_computed_indices,
     check_computed_integers,
     check_integers_in,
     check_of,
     of_shared_alone,
 )
-from autobatch.passes.control.speculate import (
+from autobatch.passes.speculate import (
     Definitions,
     definitions,
     implied,
@@ -70,7 +71,6 @@ from autobatch.passes.control.speculate import (
     with_tests_in_front,
     without_tests,
 )
-from autobatch.passes.fallible import deciding, depending_on, device_values
 
 # ---- inner gradients
 #

@@ -57,8 +57,8 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.ops import Op, about, own
 from autobatch.ir.regions import Fresh, with_regions
-from autobatch.passes.control.loops import is_bounds
 from autobatch.passes.fallible import deciding, depending_on
+from autobatch.passes.loops import is_bounds
 from autobatch.passes.structure import StructureFacts, decided
 
 LONGEST = 1 << 28

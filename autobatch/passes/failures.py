@@ -57,9 +57,9 @@ from autobatch.ir.core import (
 from autobatch.ir.leaf import STATUS, BlockProgram, Site
 from autobatch.ir.ops import OF_CONTROL, Op, own
 from autobatch.ir.regions import Allowed, Fresh, copy_region, cut, out_of_turns, substitute, with_regions
-from autobatch.passes.control.stack import words
 from autobatch.passes.fallible import lacking
 from autobatch.passes.simplify import call_graph
+from autobatch.passes.stack import words
 from autobatch.passes.structure import StructureFacts
 
 # ---- statuses

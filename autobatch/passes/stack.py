@@ -46,9 +46,9 @@ from autobatch.ir.core import (
 from autobatch.ir.leaf import Block, BlockProgram, Branch, End, Enter, Fail, Jump, Move, Return, Site, targets
 from autobatch.ir.ops import Op, of_control, own
 from autobatch.ir.regions import Fresh, calls, copy_region, free_values, with_regions
-from autobatch.passes.control.loops import as_loop
-from autobatch.passes.control.overflows import UNKNOWN, checked_integer, in_place, is_inside
 from autobatch.passes.liveness import with_saved_registers
+from autobatch.passes.loops import as_loop
+from autobatch.passes.overflows import UNKNOWN, checked_integer, in_place, is_inside
 from autobatch.passes.simplify import call_graph, recursive_functions
 from autobatch.passes.structure import StructureFacts
 

@@ -50,9 +50,9 @@ from autobatch.ir.core import (
 from autobatch.ir.leaf import STATUS, Site
 from autobatch.ir.ops import OF_CONTROL, Op, own
 from autobatch.ir.regions import Fresh, copy_region, free_values, region_values, substitute, with_regions
-from autobatch.passes.control.failures import FINE, ReadChecks, Statuses
-from autobatch.passes.control.stack import words
+from autobatch.passes.failures import FINE, ReadChecks, Statuses
 from autobatch.passes.simplify import call_graph
+from autobatch.passes.stack import words
 
 # ---- implied
 #
