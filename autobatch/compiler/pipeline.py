@@ -63,7 +63,7 @@ from autobatch.passes.costs import Footprint, table_request
 from autobatch.passes.fission import Recurrence, Schedule, print_schedule
 from autobatch.passes.frames import in_recurrences
 from autobatch.passes.loops import Turns
-from autobatch.passes.memory.rows import has_structure
+from autobatch.passes.object_rows import has_structure
 from autobatch.passes.overflows import unchecked
 from autobatch.passes.strings.spelling import keeps_made_strings
 from autobatch.passes.structure import Decisions

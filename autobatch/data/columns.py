@@ -691,7 +691,7 @@ def wrap_keys(data: np.ndarray[Any, Any], dtype: str) -> jax.Array:
 #     len(s.strip().upper())     each word of which is another one: a table of words, in the same rows
 #     s.split(",")               a table of all parts, and where those of each word begin
 #
-# For programs that have no host while they run (`passes/memory/rows.py`). The name of a column says what it holds.
+# For programs that have no host while they run (`passes/object_rows.py`). The name of a column says what it holds.
 
 
 Step = tuple[str, tuple[Any, ...]]

@@ -175,7 +175,7 @@ OWN: dict[str, OwnOp] = {
         "that is in range wherever the element is read",
         fails=True,
     ),
-    # rows of the examples, by their numbers among those of one example (`passes/memory/chosen_rows.py`)
+    # rows of the examples, by their numbers among those of one example (`passes/chosen_rows.py`)
     "row": OwnOp("row(ref or list): the number of this row; -1 for None"),
     "row_of": OwnOp("row_of(int): the object or list of the example whose number (`row`) this is"),
     "rows_of": OwnOp(

@@ -1,5 +1,5 @@
 """Strings of the examples under data-dependent control flow: looked into, chosen, put together and returned, on every
-back end. Machine code has their letters as columns (`passes/memory/rows.py`)."""
+back end. Machine code has their letters as columns (`passes/object_rows.py`)."""
 
 from __future__ import annotations
 

@@ -49,8 +49,8 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.ops import Op, own
 from autobatch.ir.regions import ConstantPool, Fresh, decided_by_floats, region_values, with_entry_apart, with_regions
+from autobatch.passes.arenas import Device
 from autobatch.passes.fallible import all_single
-from autobatch.passes.memory.arenas import Device
 from autobatch.passes.simplify import recursive_functions
 from autobatch.passes.stack import words
 from autobatch.passes.strings import spelt

@@ -47,9 +47,9 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.ops import Op, own
 from autobatch.ir.regions import ConstantPool, Fresh, free_values, region_values, with_operands, with_regions
+from autobatch.passes.arenas import Device, decided_by_device, lists_of_numbers
+from autobatch.passes.chosen_rows import handing_on
 from autobatch.passes.fallible import all_single, deciding
-from autobatch.passes.memory.arenas import Device, decided_by_device, lists_of_numbers
-from autobatch.passes.memory.chosen_rows import handing_on
 from autobatch.passes.overflows import UNKNOWN
 from autobatch.passes.simplify import recursive_functions
 from autobatch.passes.stack import words

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import pytest
 
 from autobatch.ir import strings
-from autobatch.passes.memory.arena_memory import ranks
+from autobatch.passes.arena_memory import ranks
 from autobatch.passes.strings import spelt
 
 ROOM = 24

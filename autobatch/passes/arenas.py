@@ -58,10 +58,8 @@ from autobatch.ir.regions import (
     with_operands,
     with_regions,
 )
-from autobatch.passes.fallible import deciding, fallible_reads
-from autobatch.passes.loops import as_loop
-from autobatch.passes.memory import arena_memory as lists
-from autobatch.passes.memory.arena_memory import (
+from autobatch.passes import arena_memory as lists
+from autobatch.passes.arena_memory import (
     ArenaMemory,
     KnownElements,
     ListInMemory,
@@ -72,6 +70,8 @@ from autobatch.passes.memory.arena_memory import (
     made_type,
     stores_behind_branches,
 )
+from autobatch.passes.fallible import deciding, fallible_reads
+from autobatch.passes.loops import as_loop
 from autobatch.passes.simplify import call_graph, recursive_functions
 from autobatch.passes.strings import spelt
 

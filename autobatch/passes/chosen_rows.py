@@ -53,9 +53,9 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.ops import Op, own
 from autobatch.ir.regions import calls, region_values, with_entry_apart, with_regions
+from autobatch.passes.arenas import TABLES
 from autobatch.passes.fallible import deciding, lacking
-from autobatch.passes.memory.arenas import TABLES
-from autobatch.passes.memory.rows import ZERO, Lowering
+from autobatch.passes.object_rows import ZERO, Lowering
 from autobatch.passes.simplify import recursive_functions
 
 # ---- partial rows
