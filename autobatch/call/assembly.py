@@ -846,7 +846,7 @@ def _class_of(kind: Type) -> type | None:
 
 
 def _spelt(rows: Any) -> list[str]:
-    """Strings of their lengths and code points, a row for each (`passes/strings/spelling.py`)."""
+    """Strings of their lengths and code points, a row for each (`passes/code_points.py`)."""
     return ["".join(map(chr, row[1 : 1 + row[0]])) for row in rows.tolist()]
 
 

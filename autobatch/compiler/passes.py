@@ -35,6 +35,7 @@ from autobatch.ir.verifier import verify
 from autobatch.options import Options
 from autobatch.passes.arenas import decided_by_device, left_to_traces, lists_in_arenas
 from autobatch.passes.chosen_rows import objects_as_rows, shared_as_rows
+from autobatch.passes.code_points import strings_as_letters, texts_in_front
 from autobatch.passes.equations import merge_contractions, narrow_joins, share_rows, sum_over_paths
 from autobatch.passes.failures import (
     TracedDecidesError,
@@ -49,14 +50,13 @@ from autobatch.passes.failures import (
 from autobatch.passes.fallible import device_values, fallible_reads
 from autobatch.passes.fission import Schedule, fission, print_schedule
 from autobatch.passes.frames import build_system, specialise
+from autobatch.passes.interning import words_as_numbers
 from autobatch.passes.loops import Turns, fuse_uniform_loops, loops_to_functions, numbers_of, run_on_device
 from autobatch.passes.masks import Masked, Obstacle, mask_numeric_control, take_gradients
 from autobatch.passes.object_rows import structure_as_rows
 from autobatch.passes.overflows import add_up_by_loops, keep_known_bounds, mark_integers
 from autobatch.passes.simplify import eliminate_common, inline, recursive_functions, without_made_lists
 from autobatch.passes.stack import Limits, Repeats, use_stack
-from autobatch.passes.strings.spelling import strings_as_letters, texts_in_front
-from autobatch.passes.strings.words import words_as_numbers
 from autobatch.passes.structure import StructureFacts, analyse
 
 P = ParamSpec("P")

@@ -59,13 +59,13 @@ from autobatch.ir.leaf import is_too_deep
 from autobatch.ir.printer import print_module
 from autobatch.ir.system import System, print_system
 from autobatch.options import Options
+from autobatch.passes.code_points import keeps_made_strings
 from autobatch.passes.costs import Footprint, table_request
 from autobatch.passes.fission import Recurrence, Schedule, print_schedule
 from autobatch.passes.frames import in_recurrences
 from autobatch.passes.loops import Turns
 from autobatch.passes.object_rows import has_structure
 from autobatch.passes.overflows import unchecked
-from autobatch.passes.strings.spelling import keeps_made_strings
 from autobatch.passes.structure import Decisions
 from autobatch.planning.activations import HOPELESS, EndlessWatch, first_failures, host_limits, inspect
 from autobatch.planning.assemble import make_plan

@@ -59,6 +59,7 @@ from autobatch.ir.regions import (
     with_regions,
 )
 from autobatch.passes import arena_memory as lists
+from autobatch.passes import code_point_functions
 from autobatch.passes.arena_memory import (
     ArenaMemory,
     KnownElements,
@@ -73,7 +74,6 @@ from autobatch.passes.arena_memory import (
 from autobatch.passes.fallible import deciding, fallible_reads
 from autobatch.passes.loops import as_loop
 from autobatch.passes.simplify import call_graph, recursive_functions
-from autobatch.passes.strings import spelt
 
 # ---- arena lists
 #
@@ -572,7 +572,7 @@ class _Arenas(ArenaMemory):
     def spelt(self, i: Apply) -> None:
         """A function of strings, of their code points; of lists that are not too long where a list is made."""
         of_lists = [isinstance(x.type, List) for x in i.operands]
-        of = spelt.function(i.op["function"], dict(i.op.params).get("room", 0), of_lists)
+        of = code_point_functions.function(i.op["function"], dict(i.op.params).get("room", 0), of_lists)
         found = self.traced(of, [p for x in i.operands for p in self.element(x)])
         if isinstance(i.results[0].type, List):
             self.room_for(found[0])

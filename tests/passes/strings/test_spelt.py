@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import pytest
 
 from autobatch.ir import strings
+from autobatch.passes import code_point_functions
 from autobatch.passes.arena_memory import ranks
-from autobatch.passes.strings import spelt
 
 ROOM = 24
 LETTERS = (
@@ -61,7 +61,7 @@ def given(xs: Sequence[Any]) -> list[Any]:
 def by_letters(name: str, rows: Iterable[Any]) -> list[Any]:
     """The results for rows of operands, of all at once."""
     columns = [*zip(*rows, strict=True)]
-    of = jax.jit(jax.vmap(spelt.function(name, 0, [isinstance(x[0], str) for x in columns])))
+    of = jax.jit(jax.vmap(code_point_functions.function(name, 0, [isinstance(x[0], str) for x in columns])))
     found = of(*(part for x in columns for part in given(x)))
     if len(found) == 2:
         return ["".join(map(chr, letters[:n])) for n, letters in zip(*(x.tolist() for x in found), strict=True)]

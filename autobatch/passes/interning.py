@@ -5,8 +5,9 @@
     %6 = put(%keys, %n, %4)                             %5 = eq(%4, word(%2)); %6 = put(%keys, %n, %4)
 
 What the host knows stays what it is; where it meets what only the device knows, it is handed over as a number. That of
-a character is its code point, so what is asked of characters is arithmetic (`spelt.py`). A string of the examples
-that is read at a computed place is a list of such numbers. What looks into longer strings, or makes them, is refused.
+a character is its code point, so what is asked of characters is arithmetic (`code_point_functions.py`). A string of the
+examples that is read at a computed place is a list of such numbers. What looks into longer strings, or makes them, is
+refused.
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.ops import Op, own
 from autobatch.ir.regions import ConstantPool, Fresh, free_values, region_values, with_operands, with_regions
+from autobatch.passes import code_point_functions
 from autobatch.passes.arenas import Device, decided_by_device, lists_of_numbers
 from autobatch.passes.chosen_rows import handing_on
 from autobatch.passes.fallible import all_single, deciding
 from autobatch.passes.overflows import UNKNOWN
 from autobatch.passes.simplify import recursive_functions
 from autobatch.passes.stack import words
-from autobatch.passes.strings import spelt
 
 # ---- handed words
 #
@@ -478,8 +479,12 @@ class Rewriter:
             self.named(i, code)
         elif name == "__contains__" and isinstance(whole, str) and self.is_single(others[0][0]):
             self.contained(i, whole, others[0][1])
-        elif name in spelt.KNOWN and all(self.is_single(x) for x, _ in given):
-            self.known(i, spelt.KNOWN[name], [Literal(ord(x), INT) if isinstance(x, str) else c for x, c in given])
+        elif name in code_point_functions.KNOWN and all(self.is_single(x) for x, _ in given):
+            self.known(
+                i,
+                code_point_functions.KNOWN[name],
+                [Literal(ord(x), INT) if isinstance(x, str) else c for x, c in given],
+            )
         else:
             raise self.refused(_looked_into(name))
 
@@ -492,7 +497,7 @@ class Rewriter:
         codes = tuple(map(ord, whole))
         self.become(i, lambda c: jnp.any(jnp.stack([c == k for k in codes])), (code,))
 
-    def known(self, i: Apply, known: spelt.KnownFunction, xs: Sequence[Operand]) -> None:
+    def known(self, i: Apply, known: code_point_functions.KnownFunction, xs: Sequence[Operand]) -> None:
         if known.check is not None:
             (fine,) = self.traced(known.check, xs)
             self.check(fine, "ValueError", known.message)

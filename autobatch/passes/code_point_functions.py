@@ -4,7 +4,8 @@
     spelt['strip'](a)          a list again: a length, and a buffer with as much room
 
 What lies behind the length of a list is whatever was there before. Where a result has more letters than there is room
-for, its length says so. Cases of letters are in `spelt.py`; `split`, `replace` and others in `spelt.py`.
+for, its length says so. Cases of letters are in `code_point_functions.py`; `split`, `replace` and others in
+`code_point_functions.py`.
 """
 
 from __future__ import annotations
@@ -156,7 +157,8 @@ def woven(a: CodePoints, lengths: Any, letter: Any) -> CodePoints:
 
 # ---- spelt cases
 #
-# Upper and lower case, of code points (`spelt.py`). A letter may become up to three: 'ß'.upper() is 'SS'.
+# Upper and lower case, of code points (`code_point_functions.py`). A letter may become up to three: 'ß'.upper() is
+# 'SS'.
 #
 # spelt['title'](a)     each letter by a table of those that change; which table, by the letter in front of it
 
@@ -237,7 +239,7 @@ LOWERING = frozenset(("lower", "swapcase", "title", "capitalize"))
 
 # ---- spelt parts
 #
-# Functions that cut words, pad them and put others into them, of their code points (`spelt.py`).
+# Functions that cut words, pad them and put others into them, of their code points (`code_point_functions.py`).
 #
 # spelt['split_item'](a, 1, b)     the letters of `a` from behind the first `b` to the second one
 

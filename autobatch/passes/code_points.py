@@ -49,16 +49,16 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.ops import Op, own
 from autobatch.ir.regions import ConstantPool, Fresh, decided_by_floats, region_values, with_entry_apart, with_regions
+from autobatch.passes import code_point_functions
 from autobatch.passes.arenas import Device
 from autobatch.passes.fallible import all_single
+from autobatch.passes.interning import Rewriter, decided_words, is_word, jax_op
 from autobatch.passes.simplify import recursive_functions
 from autobatch.passes.stack import words
-from autobatch.passes.strings import spelt
-from autobatch.passes.strings.words import Rewriter, decided_words, is_word, jax_op
 
 # ---- spelling formats
 #
-# Formats of data-dependent strings, as pieces that are joined (`spelling.py`).
+# Formats of data-dependent strings, as pieces that are joined (`code_points.py`).
 #
 # %4 = text['format', args=('{:03d}: {}', ..., ...)](%1, %2)     zfill(digits of %1, 3), ': ', digits of %2
 
@@ -160,10 +160,10 @@ def _plain(s: Speller, x: Any) -> Operand:
         found = s.fresh.value(LETTERS)
         s.made.append(If((found,), x, arms[0], arms[1], s.span))
         return found
-    count, sign = s.traced(spelt.digits, (x,))
+    count, sign = s.traced(code_point_functions.digits, (x,))
     found, turn = s.fresh.value(LETTERS), s.fresh.value(INT)
     before, s.made = s.made, []
-    (code,) = s.traced(spelt.digit, (x, turn, count, sign))
+    (code,) = s.traced(code_point_functions.digit, (x, turn, count, sign))
     body, s.made = Region((turn,), tuple(s.made), (code,)), before
     s.made.append(Map((found,), count, body, False, s.span))
     return found
@@ -345,7 +345,7 @@ def _is_of_characters(i: Apply, words: frozenset[Value], single: frozenset[Value
         return True
     if name == "__contains__":
         return isinstance(given[0], str) and is_single(given[1])
-    return name in spelt.KNOWN and all(map(is_single, given))
+    return name in code_point_functions.KNOWN and all(map(is_single, given))
 
 
 class _Speller(Rewriter):
@@ -519,7 +519,7 @@ class _Speller(Rewriter):
             case "fits":
                 assert isinstance(given[0], str)
                 self.fitting(result, given[0], given[1:])
-            case _ if name in ("index", "rindex", *spelt.FUNCTIONS):
+            case _ if name in ("index", "rindex", *code_point_functions.FUNCTIONS):
                 self.function_of_letters(result, name, given)
             case _:
                 raise self.refused(f"is looked into: {name.strip('_')}()")
@@ -529,8 +529,8 @@ class _Speller(Rewriter):
         name, whole = i.op["function"], given[0]
         if name == "__contains__" and isinstance(whole, str) and self.is_single(given[1]):
             self.contained(i, whole, self.only_letter(given[1]))
-        elif name in spelt.KNOWN and all(map(self.is_single, given)):
-            self.known(i, spelt.KNOWN[name], list(map(self.only_letter, given)))
+        elif name in code_point_functions.KNOWN and all(map(self.is_single, given)):
+            self.known(i, code_point_functions.KNOWN[name], list(map(self.only_letter, given)))
         else:
             return False
         return True
@@ -582,7 +582,7 @@ class _Speller(Rewriter):
         if name == "int":
             message = "an int does not fit into the integers of the device; jax_enable_x64 makes them wider"
             self.check(self.asked_of("is_narrow", given[:1]), "OverflowError", message)
-        if name in spelt.LOWERING:
+        if name in code_point_functions.LOWERING:
             (fine,) = self.traced(jnp.logical_not, (self.asked_of("__contains__", [given[0], "\u03a3"]),))
             self.check(fine, "NotImplementedError", f"{name}() of a capital sigma, in a data-dependent string")
         known = [... if isinstance(x, Value) else x for x in given]
