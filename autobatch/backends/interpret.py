@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.backends.interface import Cost, Declined, Load, Mode, RowEquations, Work
-from autobatch.backends.row_operations import NEUTRAL, combine, data_column
 from autobatch.data.spec import Signature
 from autobatch.errors import UnsupportedError
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import FINITE_DERIVATIVE, Apply, Array, Literal, Value
+from autobatch.ir.leaf import NEUTRAL, combine, data_column
 from autobatch.ir.ops import Op
 from autobatch.ir.system import (
     PLACED,

@@ -1,19 +1,16 @@
-"""Operations on rows, as all back ends that compute rows have them: leaf operations, folds, columns of data."""
+"""Leaf operations over rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from autobatch.ir import jax_compat, leaf
+from autobatch.ir import leaf
 from autobatch.ir.core import BY_NUMBER, FINITE_DERIVATIVE, INFINITE, Array
 from autobatch.ir.ops import Op
-from autobatch.ir.system import Fold
 from autobatch.passes.adjoint import in_part
 
 OverRows = Callable[[Op, Sequence[Array], Sequence[Any], Sequence[bool]], Sequence[Any]]
@@ -68,40 +65,3 @@ def over_rows_in_part(op: Op, types: Sequence[Array], xs: Sequence[Any], varying
         ]
         varying = [v or is_float(x) for x, v in zip(xs, varying, strict=True)]
     return in_part(lambda xs: over_rows(op, types, xs, varying), xs, varying)
-
-
-NEUTRAL: dict[str, Callable[[Any], Any]] = {
-    "sum": lambda dtype: np.zeros((), dtype),
-    "prod": lambda dtype: np.ones((), dtype),
-    "max": lambda dtype: _extreme(dtype, -1),
-    "min": lambda dtype: _extreme(dtype, 1),
-    "any": lambda dtype: np.zeros((), np.bool_),
-    "all": lambda dtype: np.ones((), np.bool_),
-}
-_COMBINE: dict[str, Callable[[Any, Any], Any]] = {
-    "sum": jnp.add,
-    "prod": jnp.multiply,
-    "any": jnp.logical_or,
-    "all": jnp.logical_and,
-}
-
-
-def combine(fold: Fold) -> Callable[[Any, Any], Any]:
-    """What a fold holds after one more element."""
-    return _COMBINE.get(fold.kind) or partial(leaf.extreme, fold.kind, fold.even)
-
-
-def _extreme(dtype: Any, sign: int) -> Any:
-    if jnp.issubdtype(dtype, jnp.floating):
-        return np.asarray(sign * np.inf, dtype)
-    if dtype == np.bool_:
-        return np.asarray(sign > 0)
-    info = np.iinfo(dtype)
-    return np.asarray(info.max if sign > 0 else info.min, dtype)
-
-
-def data_column(values: Any, type: Array) -> Any:
-    """A column of the examples as the device computes with it."""
-    if type.dtype.startswith("key<"):
-        return jax.random.wrap_key_data(jnp.asarray(values), impl=jax_compat.key_implementation(type.dtype))
-    return jnp.asarray(values).astype(jax_compat.device_dtype(type))

@@ -17,7 +17,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.backends.row_operations import NEUTRAL, combine, data_column
 from autobatch.backends.xla.level_kernels import before_loops, native
 from autobatch.backends.xla.rows import (
     LoopProducts,
@@ -38,6 +37,7 @@ from autobatch.common import targets
 from autobatch.data.spec import Signature, TableRequest, layout, window_widths
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Array, Literal
+from autobatch.ir.leaf import NEUTRAL, combine, data_column
 from autobatch.ir.system import (
     PLACED,
     Atom,

@@ -33,12 +33,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.backends.llvm.machine_code import UnavailableError
-from autobatch.backends.row_operations import NEUTRAL, over_rows
+from autobatch.backends.row_operations import over_rows
 from autobatch.backends.xla import product_kernels
 from autobatch.backends.xla.masks import LiveRows, on_rows
 from autobatch.backends.xla.product_kernels import Operation, Registered
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Array
+from autobatch.ir.leaf import NEUTRAL
 from autobatch.ir.regions import is_masked
 from autobatch.ir.system import Atom, Compute, Equation, Fold, Gather, Variable, results
 from autobatch.options import OptionError
