@@ -15,8 +15,8 @@ import networkx as nx
 import numpy as np
 
 from autobatch.backends.xla.level_tasks import all_by_kernel
-from autobatch.backends.xla.machine_rows import gang, refills, why_refilled
 from autobatch.backends.xla.masks import packings
+from autobatch.backends.xla.row_operations import gang, refills, why_refilled
 from autobatch.backends.xla.rows import choose
 from autobatch.call.specialise import SpecialisedProgram
 from autobatch.compiler.pipeline import CompiledProgram

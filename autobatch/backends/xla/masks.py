@@ -27,9 +27,15 @@ from typing import Any, NamedTuple, assert_never
 import jax
 import jax.numpy as jnp
 
-from autobatch.backends.row_operations import WITH_CONTROL, is_float, over_rows, over_rows_in_part, select_rows
 from autobatch.backends.xla import stack, stack_adjoint
-from autobatch.backends.xla.machine_rows import by_machine_code
+from autobatch.backends.xla.row_operations import (
+    WITH_CONTROL,
+    by_machine_code,
+    is_float,
+    over_rows,
+    over_rows_in_part,
+    select_rows,
+)
 from autobatch.common import runtime, targets
 from autobatch.errors import NOWHERE, Span
 from autobatch.ir import jax_compat, leaf

@@ -28,10 +28,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.backends.interface import Cost, Declined, Load, Mode, RowEquations, Work
-from autobatch.backends.row_operations import is_float
 from autobatch.backends.xla.adjoint import AdjointProgram
 from autobatch.backends.xla.emit import Emission, ScheduleEmitter
 from autobatch.backends.xla.level_tasks import all_by_kernel
+from autobatch.backends.xla.row_operations import is_float
 from autobatch.backends.xla.rows import rows_read
 from autobatch.common.cache import user_cache_folder
 from autobatch.common.sparse_rows import SparseRows

@@ -33,10 +33,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.backends.llvm.machine_code import UnavailableError
-from autobatch.backends.row_operations import over_rows
 from autobatch.backends.xla import product_kernels
 from autobatch.backends.xla.masks import LiveRows, on_rows
 from autobatch.backends.xla.product_kernels import Operation, Registered
+from autobatch.backends.xla.row_operations import over_rows
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Array
 from autobatch.ir.leaf import NEUTRAL

@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.backends.row_operations import OverRows, over_rows, select_rows
+from autobatch.backends.xla.row_operations import RowOperation, over_rows, select_rows
 from autobatch.common import runtime
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Array, Operand, Value
@@ -321,7 +321,7 @@ class BlockRun:
         here: Any,
         values: dict[Value, Any],
         captured: dict[Value, tuple[Any, bool]],
-        over_rows: OverRows = over_rows,
+        over_rows: RowOperation = over_rows,
     ) -> None:
         self.machine, self.here, self.over_rows = machine, here, over_rows
         self.values: dict[Value, tuple[Any, bool]] = {v: (x, True) for v, x in values.items()} | captured

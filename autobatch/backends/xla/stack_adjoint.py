@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.backends.row_operations import is_float, over_rows_in_part, select_rows
+from autobatch.backends.xla.row_operations import is_float, over_rows_in_part, select_rows
 from autobatch.backends.xla.stack import (
     BlockRun,
     StackEmitter,
