@@ -1,4 +1,4 @@
-"""Lists that have memory (`segments.py`), because other containers hold them and they are changed in place.
+"""Lists that have memory (`ir/buffers.py`), because other containers hold them and they are changed in place.
 
     grid[i][j] = y          %row: a number, as objects in memory are (`heaps.py`)
                             columns = dynamic_update_slice(columns, y, place(table, row, j))
