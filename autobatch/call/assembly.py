@@ -218,7 +218,7 @@ def class_kind(template: Container) -> ClassKind:
 
 
 class BuiltColumns(Protocol):
-    """The batch under construction (`assembly.py`)."""
+    """The batch under construction."""
 
     outcome: Outcome
     stores: list[Store]

@@ -1,7 +1,7 @@
 """`Loader`: shuffled minibatches of a packed data set, cut and bound on a background thread.
 
-loader = Loader(data, 64)           loader.py     which examples: a seed and the number of the epoch
-for batch in loader:                loader.py     a thread that is `prefetch` minibatches ahead
+loader = Loader(data, 64)           which examples: a seed and the number of the epoch
+for batch in loader:                a thread that is `prefetch` minibatches ahead
     params = step(params, batch)    Group.place     tables of all plans, on the device before they are asked for
 """
 

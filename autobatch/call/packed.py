@@ -395,14 +395,14 @@ class Group:
         self._alone: dict[int | None, Group] = {}
         self._single: tuple[Planners, Bounded[int, Group]] | None = None
         self.joined: Bounded[Any, tuple[Group, Any]] = Bounded(8)
-        """Groups whose first component this is, by all their components (`packed.py`)."""
+        """Groups whose first component this is, by all their components."""
         self.epochs: dict[Any, Any] = {}
         """The capacities of the epochs of these examples, by batch size and schema (`batch.py`)."""
         self._read: dict[tuple[str, int], np.ndarray[Any, Any]] = {}
         self.shared: dict[bool, Any] = {}
         """The columns as shared inputs, by whether these have 64 bits, where all examples share the objects."""
         self.traced: Bounded[Any, Any] = Bounded(4)
-        """What functions do for these examples, where their structure is traced (`traces/`)."""
+        """What functions do for these examples, where their structure is traced (`tracing/`)."""
         self._lock = threading.RLock()
         self.token = next(_numbers)
         _groups[self.token] = self

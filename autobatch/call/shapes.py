@@ -2,7 +2,7 @@
 
     f([Photo(3x4), Photo(5x6), Photo(3x4)])
     f([Photo(3x4), Photo(3x4)])    f([Photo(5x6)])        each its own types, its own program, its own plan
-    results in the order of the examples                  (`shapes.py`)
+    results in the order of the examples
 
 Arrays that differ in the first axis only are ragged columns, which a function may iterate, index, reduce and take the
 length of. Where it needs the whole array (`W @ x`), the compiler refuses the ragged column; then the batch is cut by

@@ -1,7 +1,7 @@
 """A call that looks like one before it: it takes the program of that call, without a look at what else it might take.
 
 Only calls whose arguments are numbers, arrays, and containers of Python with these: each number stands where it stood,
-with the class, dtype and shape that it had (`warm.py`); and, where machine code runs, lists of examples that are
+with the class, dtype and shape that it had; and, where machine code runs, lists of examples that are
 packed now, or were before, and are of the types that those were of. What such a call does beside that is what every
 call does (`prepared.py`). A call that fails is made again the long way, which finds the words.
 

@@ -107,7 +107,7 @@ CONTRACTIONS = Pass("contractions", merge_contractions, PLANNED)
 NARROW_JOINS = Pass("narrow-joins", narrow_joins, PLANNED)
 
 PASSES: tuple[Pass[..., Any], ...] = tuple(x for x in list(globals().values()) if isinstance(x, Pass))
-"""All passes, in the order in which they run. `pipeline.py` and `passes.py` give them what they read."""
+"""All passes, in the order in which they run. `pipeline.py` and what follows give them what they read."""
 
 
 class PassManager:

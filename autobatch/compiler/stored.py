@@ -8,7 +8,7 @@
 
 A file holds some programs that differ in their reads. It is JSON with a hash of itself, written whole: a file that was
 cut off, or that somebody else has changed, is none. What cannot be compared between processes (an object of a class of
-the user, say) is not kept, and such a function is lowered in each process (`stored.py`).
+the user, say) is not kept, and such a function is lowered in each process.
 """
 
 from __future__ import annotations

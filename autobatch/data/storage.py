@@ -1,8 +1,8 @@
-"""Packed data on disk: arrays as they are, and a JSON text for the schema (`storage.py`). No pickle.
+"""Packed data on disk: arrays as they are, and a JSON text for the schema. No pickle.
 
 Classes and enums are stored as `module:qualified.name`, and found by that name where their module is imported already
 or the caller names them: a file imports nothing, and no code of it is run. What is read is checked against its schema
-before it is used (`storage.py`).
+before it is used.
 """
 
 from __future__ import annotations

@@ -209,7 +209,7 @@ OWN: dict[str, OwnOp] = {
         fails=True,
     ),
     "spelt": OwnOp(
-        "spelt[function](x, ...): a function of strings, by their code points, and of ints (`spelt.py`); "
+        "spelt[function](x, ...): a function of strings, by their code points, and of ints; "
         "'packed'[room]: an array, the length and behind it the code points, with room for so many"
     ),
     "check": OwnOp(

@@ -61,7 +61,7 @@ from autobatch.passes.simplify import recursive_functions
 # ---- partial rows
 #
 # Structure as numbers in a part of a module: some objects and lists become numbers of rows, all others stay what they
-# are. `chosen_rows.py` does so for those of the examples that computed numbers choose, `chosen_rows.py` for what all
+# are. This file does so for those of the examples that computed numbers choose, and for what all
 # examples share.
 
 

@@ -4,8 +4,7 @@
     spelt['strip'](a)          a list again: a length, and a buffer with as much room
 
 What lies behind the length of a list is whatever was there before. Where a result has more letters than there is room
-for, its length says so. Cases of letters are in `code_point_functions.py`; `split`, `replace` and others in
-`code_point_functions.py`.
+for, its length says so.
 """
 
 from __future__ import annotations
@@ -157,7 +156,7 @@ def woven(a: CodePoints, lengths: Any, letter: Any) -> CodePoints:
 
 # ---- spelt cases
 #
-# Upper and lower case, of code points (`code_point_functions.py`). A letter may become up to three: 'ß'.upper() is
+# Upper and lower case, of code points. A letter may become up to three: 'ß'.upper() is
 # 'SS'.
 #
 # spelt['title'](a)     each letter by a table of those that change; which table, by the letter in front of it
@@ -239,7 +238,7 @@ LOWERING = frozenset(("lower", "swapcase", "title", "capitalize"))
 
 # ---- spelt parts
 #
-# Functions that cut words, pad them and put others into them, of their code points (`code_point_functions.py`).
+# Functions that cut words, pad them and put others into them, of their code points.
 #
 # spelt['split_item'](a, 1, b)     the letters of `a` from behind the first `b` to the second one
 

@@ -6,7 +6,7 @@
 
 Such a list has memory, as others of data-dependent length have (`arenas.py`), and functions pass it on and return it. A
 result of the entry is an array: its length, and behind it the code points. What is only chosen and compared stays a
-number (`words.py`), and a string of one character is one too, except where no host has any string (`alone`).
+number (`interning.py`), and a string of one character is one too, except where no host has any string (`alone`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from autobatch.passes.stack import words
 
 # ---- spelling formats
 #
-# Formats of data-dependent strings, as pieces that are joined (`code_points.py`).
+# Formats of data-dependent strings, as pieces that are joined.
 #
 # %4 = text['format', args=('{:03d}: {}', ..., ...)](%1, %2)     zfill(digits of %1, 3), ': ', digits of %2
 
@@ -334,7 +334,7 @@ def _in_store(x: Operand) -> bool:
 
 
 def _is_of_characters(i: Apply, words: frozenset[Value], single: frozenset[Value]) -> bool:
-    """Is it a function of characters, which are numbers (`words.py`)?"""
+    """Is it a function of characters, which are numbers (`interning.py`)?"""
     name, rest = i.op["function"], iter(i.operands)
     given = [next(rest) if a is ... else a for a in i.op["args"]]
 
@@ -569,7 +569,7 @@ class _Speller(Rewriter):
         return True
 
     def function_of_letters(self, result: Value, name: str, given: Sequence[Any]) -> None:
-        """A function of letters (`spelt.py`)."""
+        """A function of letters (`code_point_functions.py`)."""
         if name == "int" and len(given) > 1:
             raise self.refused("is read as a number of another base", "write int(s)")
         if len(given) > 1 and isinstance(given[1], tuple):

@@ -264,7 +264,7 @@ def _is_ahead(made: Apply) -> bool:
 
 
 class OutputNumbers(Protocol):
-    """The equations under construction (`frames.py`)."""
+    """The equations under construction."""
 
     p: Provenance
     equations: list[Equation]

@@ -398,7 +398,7 @@ def mask_numeric_control(
 
     `fallible` finds the reads that an example can fail in; `traced` and `numbers` as in `passes/structure.py`.
     `turns`: those that a loop may have, for each row. `floats`: loops that floats of the examples end too, as
-    `masks.py` says. `unknown`: shared integers that decide structure only once they are known, so what they
+    this file says. `unknown`: shared integers that decide structure only once they are known, so what they
     decide is not run ahead. `all_numbers`: of no number does the host know anything."""
     if not any(
         isinstance(i, If | For | While) or _is_check(i) or is_bounds(i) or (isinstance(i, Apply) and i.op.exact)
@@ -523,7 +523,7 @@ NOTHING: Mapping[Span, Obstacle] = {}
 class Masked(NamedTuple):
     """A module whose control on computed numbers is operations; what stood in the way of the others; and does anything
     run ahead, also for rows that Python does not bring there (`speculate.py`)? `moved`: are loops among the operations
-    that only floats of the examples end (`masks.py`)? `in_front`: of the loops and calls that run
+    that only floats of the examples end? `in_front`: of the loops and calls that run
     ahead, the branch that they stood in."""
 
     module: Module

@@ -394,7 +394,7 @@ class Lowering:
 
     def text(self, text: Apply) -> None:
         """A function of a string of the examples, as a column of the vocabulary (`data/columns.py`); its length,
-        and the code points of its characters (`spelling.py`)."""
+        and the code points of its characters (`code_points.py`)."""
         (word, *rest), result, name, args = text.operands, text.results[0], text.op["function"], text.op["args"]
         if name == "ord" and word in self.letters:
             self.env[result] = self.read(word)

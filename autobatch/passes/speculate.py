@@ -7,7 +7,7 @@
     else: yield %3                                  else: yield %3
 
 Frames need to know which calls and turns there are before any number is computed. Which calls and turns there can be is
-structure; a row that does not take the arm computes them for nothing. What fails in them is a number (`speculate.py`),
+structure; a row that does not take the arm computes them for nothing. What fails in them is a number,
 and fails the rows that take the arm. Nothing that runs in front may wait for a loop that computed numbers end: a row
 that does not take the arm might never leave it.
 """

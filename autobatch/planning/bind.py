@@ -299,8 +299,8 @@ class _TableBinder:
 #     ...
 #     GATHER   start, room, stride, table, rows, place, offset       positions into the integers of the executable
 #
-# `backends/llvm/binding/` is such a machine: one call of machine code where NumPy is called two thousand times.
-# `bind.py` does the same by NumPy, for what is bound once, and where there is no machine; the tests compare both.
+# `backends/llvm/binding.py` is such a machine: one call of machine code where NumPy is called two thousand times.
+# NumPy does the same for what is bound once, and where there is no machine; the tests compare both.
 
 
 Steps = NDArray[np.int64]

@@ -213,7 +213,7 @@ class Threads(GangLoop):
 #
 # Sums over rows: kernels that add up what each row has contributed, in an order that nothing but the rows decides.
 #
-#     contributions      [rows / 32, size, 32]     as `program.py` writes them: those of a warp side by side
+#     contributions      [rows / 32, size, 32]     as kernels write them: those of a warp side by side
 #     parts              [chunks, size, parts]     part p of a chunk: its rows p, p + parts, ... one after the other
 #     joined             [chunks, size]            (part 0 + part 8) + ..., as `lanes/reductions.py` joins them
 #     total              [size]                    one chunk after the other

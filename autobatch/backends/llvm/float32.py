@@ -253,7 +253,7 @@ ERFC_OF_FLOAT = (
     -0.000694732199089292,
     -6.113322304891179e-05,
 )
-"""erfc(x) = e^(-x^2) P((x - 3) / (x + 3)) / (1 + 2 x), as in `double/errors.py`, from 1 to 11: 1e-10."""
+"""erfc(x) = e^(-x^2) P((x - 3) / (x + 3)) / (1 + 2 x), as in `float64_special.py`, from 1 to 11: 1e-10."""
 LGAMMA = (
     0.4831289505409809,
     -0.14595989591430608,

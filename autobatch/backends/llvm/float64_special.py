@@ -7,8 +7,8 @@ from there on, reflection below 0 (DLMF 5.5, 5.7, 5.11, 5.15).
     digamma(-s)    =  digamma(1 + s) + pi / tan(pi s)
 
 All is kept as pairs, with some 60 digits, so that what cancels leaves enough of them. Below 0, where there are zeros
-between the poles, the sums leave no digits near to one; there it is Taylor's series about the zero
-(`float64_special.py`). Of the endless zeros of digamma the first 24 are known: below -25 it is off by up to 3e-19,
+between the poles, the sums leave no digits near to one; there it is Taylor's series about the zero.
+Of the endless zeros of digamma the first 24 are known: below -25 it is off by up to 3e-19,
 which is more than two units in the last place where it is less than 2^-10.
 """
 

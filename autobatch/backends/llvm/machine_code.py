@@ -87,7 +87,7 @@ AVX2 = ProcessorTarget("AVX2 with FMA", 256, frozenset({"avx2", "fma"}), _LINUX,
 SSE2 = ProcessorTarget("SSE2", 128, frozenset({"sse2"}), _LINUX, "x86-64", "")
 """It has no operation for a product and a sum: each is a call of the C library."""
 NEON = ProcessorTarget("NEON", 128, frozenset({"asimd"}), "aarch64-unknown-linux-gnu", "generic", "+neon")
-"""LLVM writes for it; there is no `machine_code.py` for its objects yet."""
+"""LLVM writes for it; nothing loads its objects yet."""
 
 BY_WIDTH = (AVX512, AVX2, SSE2)
 """Of x86-64, the widest first."""
@@ -512,7 +512,7 @@ def _find(content: bytes, sections: list[Section], places: Mapping[int, int], fu
 logger = logging.getLogger("autobatch")
 
 BUILD = {"reloc": "pic", "codemodel": "small"}
-"""How the code reaches what belongs to it: as `machine_code.py` expects."""
+"""How the code reaches what belongs to it: as the loader expects."""
 
 
 LONG = 3000

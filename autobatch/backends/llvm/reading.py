@@ -47,8 +47,8 @@ from autobatch.data.reading import (
 #                     then gives each of them a row, if there is a schema, and it has a place for all that they hold
 #     fill(state)     the log, visit after visit -> the columns of the schema
 #
-# `data/reading.py` says what lies where. Where lists, tuples and floats have what they hold was looked up before
-# (`reading.py`); what others hold, functions of CPython's stable interface say. None of these runs code of the user:
+# `data/reading.py` says what lies where. Where lists, tuples and floats have what they hold was looked up before;
+# what others hold, functions of CPython's stable interface say. None of these runs code of the user:
 # attributes are those of instances and slots alone, keys of dicts are strings.
 
 

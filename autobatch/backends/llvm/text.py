@@ -48,7 +48,7 @@ class LlvmFunction:
         self.interrupts: Interrupts | None = None
         """What loops ask now and then; None: nobody can be asked."""
         self.note = ""
-        """A comment on the lines that follow: what they belong to, where that is wanted (`text.py`)."""
+        """A comment on the lines that follow: what they belong to, where that is wanted."""
 
     def __str__(self) -> str:
         return "\n".join([f"define {self.head} {{", "entry:", *self._slots, *self._lines, "}", ""])

@@ -248,7 +248,7 @@ class Emission:
             at += rows
 
     def product_of_joined(self, variables: Sequence[Variable]) -> Any | None:
-        """Where all are products of rows by one matrix (`contractions.py`): one product of all rows; else None."""
+        """Where all are products of rows by one matrix (`passes/equations.py`): one product of all rows; else None."""
         products = [row_product(self.makers[v]) for v in variables if v in self.makers]
         found = [p for p in products if p is not None]
         if len(found) < 2 or len(found) < len(variables) or len({(p.form, p.weight) for p in found}) > 1:

@@ -41,8 +41,8 @@ CHUNK = 64
 
 
 Operation = Literal["product", "outer", "pack", "sum", "empty"]
-"""The product of rows and a matrix (this module), the sum of outer products of rows (`product_kernels.py`), matrices in
-panels (`product_kernels.py`), sums of rows by owner (`product_kernels.py`), memory that nothing is written to."""
+"""The product of rows and a matrix (this module), the sum of outer products of rows, matrices in
+panels, sums of rows by owner, memory that nothing is written to."""
 
 
 @dataclass(frozen=True)
@@ -603,7 +603,7 @@ def sum_rows(kernel: ProductKernel) -> LlvmFunction:
 #                 results     out: [m, n], scratch: [tile, room]
 #     outer       arguments   x0, index0, x1, index1, ..., g: [m, n], count: int32[]
 #                 results     out: [k, n], left: [k rounded up to blocks, room], right: [room, panel]
-#     pack        arguments   turned: int32[t], matrices (`product_kernels.py`), which are transposed if t is not zero
+#     pack        arguments   turned: int32[t], matrices, which are transposed if t is not zero
 #                 results     packed matrix: [panels, k, panel]
 #     sum         arguments   x: [any, n], source: int32[entries], owner: int32[entries]
 #                 results     out: [rows, n]

@@ -1,7 +1,7 @@
 """A program of blocks over the rows of a space: one loop, which runs one block for all rows that wait for it.
 
 So the derivative goes through the blocks (`stack_adjoint.py`), which wants them one by one; a value is computed by many
-blocks at once (`stack.py`).
+blocks at once.
 
     while some row is not done:
       block = the first one, in the order of the program, that a row waits for
@@ -45,7 +45,7 @@ SHORTEST, LONGEST = 32, 1024
 
 EARLIEST, MOST, FREE = "earliest", "most", "free"
 """Which block runs: the first one in the order of the program, the one that most rows wait for, or whatever a row waits
-for (`stack.py`)."""
+for."""
 
 
 class StackState(NamedTuple):
@@ -468,7 +468,7 @@ def unpacked(rows: Any, v: Value) -> Any:
 # them, because XLA copies a stack that a branch reads and another operation writes.
 #
 # `EARLIEST` runs a block only when no row waits for an earlier one, which lets rows meet and runs the fewest blocks;
-# `FREE` runs whatever a row waits for, which takes the fewest sweeps. `MOST` is no sweep (`stack.py`).
+# `FREE` runs whatever a row waits for, which takes the fewest sweeps. `MOST` is no sweep.
 
 
 def run(

@@ -103,7 +103,7 @@ Fixed = SharedMarker | Uniform
 @dataclass(frozen=True, eq=False)
 class OperationKind:
     """What an operation is, wherever it stands: there is one of each for a function. `make(*operands)` does it.
-    `guard`: which operator of Python's numbers it is, if it may raise (`log.py`)."""
+    `guard`: which operator of Python's numbers it is, if it may raise."""
 
     key: Hashable
     make: Callable[..., Sequence[Any]]

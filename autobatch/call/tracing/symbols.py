@@ -1,5 +1,5 @@
 """Symbols: what stands in the place of numbers while a function runs for one example. Every operation is noted in its
-run (`symbols.py`); where machine code does it, the methods here are for what was not met before (`slots.py`).
+run; where machine code does it, the methods here are for what was not met before (`slots.py`).
 """
 
 from __future__ import annotations

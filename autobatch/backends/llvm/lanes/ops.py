@@ -164,7 +164,7 @@ def _needed(whole: Equations) -> Equations:
 #
 # Control flow that a leaf operation brings with it: `jax.lax.scan`, `while_loop`, `cond`, `switch`, `reduce`.
 #
-# What they hold is straight-line code (`ops.py`); what the lanes of a gang disagree on is a mask, as in `control.py`.
+# What they hold is straight-line code; what the lanes of a gang disagree on is a mask, as in `control.py`.
 
 
 UNROLLED = 64
@@ -651,8 +651,8 @@ LOWER: Mapping[str, Lower] = {
     "unknown": same,
     "within": within,
 }
-"""By the name of the operation. What is none of these brings code of its own (`ops.py`), consists of some of them
-(`ops.py`), or is refused."""
+"""By the name of the operation. What is none of these brings code of its own, consists of some of them,
+or is refused."""
 
 AS_PYTHON = frozenset(("pow", "round"))
 """What Python means by a name that a primitive of JAX has as well: it is traced, and then consists of primitives."""

@@ -29,7 +29,7 @@ from autobatch.ir.core import Apply, Array, If, Instruction, Literal, Operand, R
 
 # ---- walks
 #
-# Which loops the lanes of a gang walk through together (`together.py`), and what is known of a turn before it runs.
+# Which loops the lanes of a gang walk through together, and what is known of a turn before it runs.
 #
 # while node < n:                        the place: `node`, at which x, y and skip are read
 #   far = hit(x[node], y[node], ...)

@@ -367,7 +367,7 @@ class LaneWriter:
         return LaneValue(self.f.let(f"select {self.vector('i1')} {mask.text}, {of} {a.text}, {of} {b.text}"), a.dtype)
 
     def function(self, make: Callable[..., str], *xs: LaneValue) -> LaneValue:
-        """A function of `functions.py` or `wide.py`."""
+        """A function of `formulas.py` or `float32.py`."""
         held, shared = self.together(*xs)
         v = self.vectors(held[0], shared)
         return LaneValue(make(v, *(x.text for x in held)), held[0].dtype, shared)
