@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from autobatch.backends.llvm.lanes.by_number import BY_NUMBER, convert
-from autobatch.backends.llvm.lanes.reductions import REDUCTIONS, product
-from autobatch.backends.llvm.lanes.tensors import Element, Indices, Shapes, Tensor, kept, word
+from autobatch.backends.llvm.lanes.tensors import Element, Indices, Shapes, Tensor, word
 from autobatch.backends.llvm.lanes.writer import COMPLEX, LaneValue, LaneWriter
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.ops import Op
@@ -182,7 +181,7 @@ def _elements(name: str) -> Callable[..., list[Tensor]]:
     return rule
 
 
-def parts(x: Tensor) -> tuple[Tensor, Tensor]:
+def real_and_imaginary(x: Tensor) -> tuple[Tensor, Tensor]:
     """The real and the imaginary parts of an array."""
     of = word(x.dtype)
 
@@ -194,35 +193,6 @@ def parts(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def joined(dtype: str, real: Tensor, imaginary: Tensor) -> Tensor:
     return Tensor(dtype, real.shape, lambda index: (real.one(index), imaginary.one(index)))
-
-
-def _of_parts(name: str) -> Callable[..., list[Tensor]]:
-    """What is linear in real numbers."""
-
-    def rule(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
-        dtype, shape = results[0]
-        found = [REDUCTIONS[name](w, op, [p], [(word(dtype), shape)])[0] for p in parts(kept(w, xs[0]))]
-        return [joined(dtype, found[0], found[1])]
-
-    return rule
-
-
-def _product(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
-    """A product of matrices, as four."""
-    dtype, shape = results[0]
-    params = tuple((k, None if k == "preferred_element_type" else v) for k, v in op.params)
-    real, (left, right) = Op(op.name, params, op.primitive), (parts(kept(w, x)) for x in xs)
-
-    def of(a: Tensor, b: Tensor) -> Tensor:
-        return kept(w, product(w, real, [a, b], [(word(dtype), shape)])[0])
-
-    (a, b), (c, d) = left, right
-    ac, bd, ad, bc = of(a, c), of(b, d), of(a, d), of(b, c)
-
-    def at(index: Indices) -> Element:
-        return w.instruction("fsub", ac.one(index), bd.one(index)), w.instruction("fadd", ad.one(index), bc.one(index))
-
-    return [Tensor(dtype, shape, at)]
 
 
 def _compare(equal: bool) -> Callable[..., list[Tensor]]:
@@ -295,13 +265,10 @@ COMPLEX_RULES: Mapping[str, Callable[..., list[Tensor]]] = {
     "complex": _complex,
     "conj": _conj,
     "convert_element_type": _converted,
-    "cumsum": _of_parts("cumsum"),
-    "dot_general": _product,
     "eq": _compare(True),
     "imag": _to_number(lambda w, x: x[1]),
     "is_finite": _to_number(_is_finite),
     "ne": _compare(False),
     "real": _to_number(lambda w, x: x[0]),
-    "reduce_sum": _of_parts("reduce_sum"),
 }
 """By the name of the operation, where an operand or a result is complex."""

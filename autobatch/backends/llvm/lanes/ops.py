@@ -15,7 +15,15 @@ import numpy as np
 from autobatch.backends.llvm.lanes.by_number import BITS, BY_NUMBER, COSTLY, convert, in_single
 from autobatch.backends.llvm.lanes.complexes import COMPLEX_RULES
 from autobatch.backends.llvm.lanes.gathers import INDEXING, taken
-from autobatch.backends.llvm.lanes.reductions import KINDS, LARGEST_PRODUCT, REDUCTIONS, SORTING, product, total
+from autobatch.backends.llvm.lanes.reductions import (
+    COMPLEX_REDUCTIONS,
+    KINDS,
+    LARGEST_PRODUCT,
+    REDUCTIONS,
+    SORTING,
+    product,
+    total,
+)
 from autobatch.backends.llvm.lanes.special import MATRICES, REFUSED, SPECIAL, random_gamma
 from autobatch.backends.llvm.lanes.tensors import (
     KEY,
@@ -668,7 +676,7 @@ their parts.)"""
 def rule_of(name: str, dtypes: set[str]) -> Lower:
     """The rule for an operation on numbers of some dtypes."""
     if not dtypes.isdisjoint(COMPLEX):
-        found = COMPLEX_RULES.get(name) or (LOWER[name] if name in MOVED else None)
+        found = COMPLEX_RULES.get(name) or COMPLEX_REDUCTIONS.get(name) or (LOWER[name] if name in MOVED else None)
         if found is None:
             raise RefusedError(f"{name} of complex numbers")
         return found
