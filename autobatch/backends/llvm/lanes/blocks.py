@@ -15,8 +15,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, assert_never
 
-from autobatch.backends.llvm.lanes.by_number import convert
 from autobatch.backends.llvm.lanes.control import RegionWriter
+from autobatch.backends.llvm.lanes.elementwise import convert
 from autobatch.backends.llvm.lanes.ops import Environment, shape_of
 from autobatch.backends.llvm.lanes.program import Gang, Warp
 from autobatch.backends.llvm.lanes.tensors import (

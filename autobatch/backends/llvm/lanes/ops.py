@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.backends.llvm.lanes.by_number import BITS, BY_NUMBER, COSTLY, convert, in_single
-from autobatch.backends.llvm.lanes.complexes import COMPLEX_RULES
+from autobatch.backends.llvm.lanes.elementwise import BITS, BY_NUMBER, COMPLEX_RULES, COSTLY, convert, in_single
 from autobatch.backends.llvm.lanes.gathers import INDEXING, taken
 from autobatch.backends.llvm.lanes.reductions import (
     COMPLEX_REDUCTIONS,

@@ -8,8 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from autobatch.backends.llvm.lanes.by_number import BY_NUMBER, convert
-from autobatch.backends.llvm.lanes.complexes import joined, real_and_imaginary
+from autobatch.backends.llvm.lanes.elementwise import BY_NUMBER, convert, joined, real_and_imaginary
 from autobatch.backends.llvm.lanes.tensors import (
     SMALL,
     Element,

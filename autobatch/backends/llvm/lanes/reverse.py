@@ -19,9 +19,9 @@ from typing import Any, Protocol
 
 from autobatch.backends.llvm.lanes.analysis import NOTHING, Carried
 from autobatch.backends.llvm.lanes.blocks import BlockMachine, Derivatives, laid_out, run_program, stack_of
-from autobatch.backends.llvm.lanes.by_number import BY_NUMBER as OPERATIONS
-from autobatch.backends.llvm.lanes.by_number import convert
 from autobatch.backends.llvm.lanes.control import InPlace, RegionWriter, counted_turns, turns
+from autobatch.backends.llvm.lanes.elementwise import BY_NUMBER as OPERATIONS
+from autobatch.backends.llvm.lanes.elementwise import convert
 from autobatch.backends.llvm.lanes.gathers import PLACES_READ, PLACES_WRITTEN
 from autobatch.backends.llvm.lanes.ops import Environment, Equations, of_jaxpr, shape_of
 from autobatch.backends.llvm.lanes.program import Gang

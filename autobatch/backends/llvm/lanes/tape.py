@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from autobatch.backends.llvm.lanes.analysis import Carried, is_undefined, values_read
 from autobatch.backends.llvm.lanes.blocks import Growing
-from autobatch.backends.llvm.lanes.by_number import convert
+from autobatch.backends.llvm.lanes.elementwise import convert
 from autobatch.backends.llvm.lanes.gathers import PLACES_READ, PLACES_WRITTEN, add_all, add_read
 from autobatch.backends.llvm.lanes.ops import shape_of
 from autobatch.backends.llvm.lanes.program import Gang

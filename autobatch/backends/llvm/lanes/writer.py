@@ -128,7 +128,7 @@ ELEMENTS = {
 """The dtypes of numbers, and LLVM's types for them."""
 
 HALVES = ("float16", "bfloat16")
-"""Floats that are kept as their bits (`by_number.py`)."""
+"""Floats that are kept as their bits (`elementwise.py`)."""
 
 COMPLEX = {"complex64": "float32", "complex128": "float64"}
 """Complex numbers, and the dtype of their parts: two numbers each."""
