@@ -55,8 +55,7 @@ from autobatch.call.prepared import Prepared
 from autobatch.call.results import refuse_changes, returned
 from autobatch.call.specialise import SpecialisedProgram
 from autobatch.common.cache import Key
-from autobatch.common.runtime import Timings
-from autobatch.common.targets import PORTABLE, made_for
+from autobatch.common.runtime import PORTABLE, Timings, made_for
 from autobatch.compiler import pipeline
 from autobatch.compiler.executables import ArrayResult, InMemory, RaggedResult, StructureResult
 from autobatch.compiler.stored import ProgramFacts

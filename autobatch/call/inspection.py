@@ -35,8 +35,8 @@ from autobatch.call.exporting import PLATFORMS, Calling, export
 from autobatch.call.prepared import Prepared
 from autobatch.call.specialisations import compiling_nothing
 from autobatch.call.specialise import SpecialisedProgram
-from autobatch.common.targets import Target, made_for
-from autobatch.common.targets import target as find_target
+from autobatch.common.runtime import Target, made_for
+from autobatch.common.runtime import target as find_target
 from autobatch.compiler.executables import failures_of
 from autobatch.data.columns import Ints
 from autobatch.data.ragged import distinguishing, group_title

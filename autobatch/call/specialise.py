@@ -29,8 +29,7 @@ from autobatch.call.examples import FAILED, Component, Examples, PlannedProgram,
 from autobatch.call.packed import ARGUMENT, TOKEN, Group, Planner, Tables, data_tables, with_rows
 from autobatch.common import runtime
 from autobatch.common.cache import Bounded, Key, logger
-from autobatch.common.runtime import until_ready
-from autobatch.common.targets import Target, made_for
+from autobatch.common.runtime import Target, made_for, until_ready
 from autobatch.compiler import pipeline
 from autobatch.compiler.executables import (
     ArrayResult,

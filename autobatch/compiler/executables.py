@@ -31,7 +31,7 @@ import numpy as np
 
 from autobatch.backends.interface import Mode
 from autobatch.backends.llvm import machine_code
-from autobatch.common import targets
+from autobatch.common import runtime
 from autobatch.common.cache import Bounded
 from autobatch.common.runtime import until_ready
 from autobatch.errors import ExampleError, Failure, PlanError, Span, UnsupportedError
@@ -567,7 +567,7 @@ def report_words(words: Sequence[str], failed: Any) -> Any:
 
 
 def _where_any(what: str, numbers: Any) -> Any:
-    if not targets.is_for_here():
+    if not runtime.is_for_here():
         return numbers  # nothing of this process is there to be called: the rows that failed are NaN
 
     def report(numbers: Any) -> Any:

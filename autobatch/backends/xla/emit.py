@@ -33,7 +33,7 @@ from autobatch.backends.xla.rows import (
     segment_reduce,
     take,
 )
-from autobatch.common import targets
+from autobatch.common import runtime
 from autobatch.data.spec import Signature, TableRequest, layout, window_widths
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Array, Literal
@@ -131,7 +131,7 @@ class Emission:
         signature: Signature,
     ) -> None:
         self.schedule, self.request, self.constants = program.schedule, program.request, program.constants
-        own = targets.is_for_here()
+        own = runtime.is_for_here()
         self.products, self.loops = (program.products, program.loops) if own else ("xla", "xla")
         self.shared, self.tables, self.signature = shared, tables, signature
         self.places, _ = layout(program.request, signature)

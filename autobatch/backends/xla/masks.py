@@ -36,7 +36,7 @@ from autobatch.backends.xla.row_operations import (
     over_rows_in_part,
     select_rows,
 )
-from autobatch.common import runtime, targets
+from autobatch.common import runtime
 from autobatch.errors import NOWHERE, Span
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import (
@@ -134,7 +134,7 @@ def _narrower(rows: int, factor: int) -> int:
 
 
 def _is_measured() -> bool:
-    return targets.platform() == "cpu"
+    return runtime.platform() == "cpu"
 
 
 def cost_of(region: Region) -> int:
