@@ -546,7 +546,7 @@ class Lowered:
         llvm.
 
         `target`: compile ahead of time for a machine that need not be here, by XLA whatever the back end: "tpu:v5e",
-        "cuda:h100", or "cpu", "tpu", "cuda" for the device of that kind that is here (`targets.py`). Raises
+        "cuda:h100", or "cpu", "tpu", "cuda" for the device of that kind that is here (`common/runtime.py`). Raises
         TargetError where nothing here compiles for it."""
         if target is not None:
             return CompiledFor([self.executable_for(found := find_target(target))], found)

@@ -129,8 +129,8 @@ def test_gradients_are_compiled_for_a_gpu():
 def test_two_processes_compile_at_once():
     code = (
         "import autobatch as ab, jax.numpy as jnp, sys\n"
-        "from autobatch import targets\n"
-        "targets.target('tpu:v5e')\n"
+        "from autobatch.common import runtime\n"
+        "runtime.target('tpu:v5e')\n"
         "print('ready', flush=True)\n"
         "sys.stdin.readline()\n"
     )
