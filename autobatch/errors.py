@@ -21,6 +21,8 @@ import jax
 
 from autobatch.common.record import record
 
+# ---- places
+
 
 @record
 class Span:
@@ -46,6 +48,9 @@ class Span:
 
 
 NOWHERE = Span("<no source>", 0, 0)
+
+
+# ---- errors
 
 
 P = ParamSpec("P")

@@ -478,6 +478,9 @@ def schema_like(like: Any) -> Schema | None:
     return like.schema if isinstance(like, Batch) else schema_of_annotation(like)
 
 
+# ---- groups of one shape
+
+
 T = TypeVar("T")
 
 

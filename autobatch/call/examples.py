@@ -66,6 +66,8 @@ from autobatch.errors import BatchError, ExampleError, Failure, PlanError, Sourc
 from autobatch.ir.core import Array, Input, Type, is_numpy
 from autobatch.ir.jax_compat import row_type
 
+# ---- tables of a plan
+
 
 class PlannedProgram(Specialised, typing.Protocol):
     """A specialisation, as far as its data is concerned. `on_host`: components that the host reads values of."""
@@ -260,6 +262,9 @@ def one_batch(copies: Sequence[BatchLeaves]) -> tuple[BatchLeaves, tuple[Check, 
     )
 
 
+# ---- arguments of f.pack
+
+
 def bound_to_pack(
     function: str, signature: inspect.Signature, entries: AxisEntries, is_method: bool, args: tuple[Any, ...]
 ) -> BoundArguments:
@@ -285,6 +290,9 @@ def _has_axis(entries: AxisEntries, name: str, function: str) -> bool:
         return False
     entry = entries.of(name, function)
     return any(leaf is not None for leaf in jax.tree.leaves(entry, is_leaf=lambda x: x is None))
+
+
+# ---- examples
 
 
 T = TypeVar("T")

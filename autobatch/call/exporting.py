@@ -74,6 +74,9 @@ from autobatch.passes.costs import Footprint
 from autobatch.planning.bind import bind_plan
 from autobatch.planning.plan import DataPlan, Usual
 
+# ---- JSON
+
+
 AnyArray = np.ndarray[Any, Any]
 Names = Mapping[str, type]
 """The classes of objects by name, enums among them."""
@@ -556,6 +559,9 @@ def _mapped(module: Module, change: Callable[[Apply], Apply]) -> Module:
 
     functions: tuple[Function, ...] = tuple(replace(f, region=region(f.region)) for f in module.functions)
     return replace(module, functions=functions)
+
+
+# ---- reading
 
 
 class _Planning(pipeline.CompiledProgram):

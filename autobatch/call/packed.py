@@ -42,6 +42,9 @@ from autobatch.ir.leaf import Site
 from autobatch.options import Options
 from autobatch.planning.plan import SPREAD, Share
 
+# ---- leaves
+
+
 Values = Any
 """A NumPy array, a JAX array or a tracer."""
 
@@ -268,6 +271,9 @@ def refuse_failed(sites: Sequence[Site], status: Any) -> Any:
         return report_failures(sites, status)
     raise_failures(sites, status)
     return status
+
+
+# ---- groups
 
 
 Tables = dict[str, Any]

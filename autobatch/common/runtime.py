@@ -49,6 +49,9 @@ from tqdm import tqdm
 
 from autobatch.errors import TargetError
 
+# ---- the process
+
+
 CHEAP = 1024
 """XLA takes a program of fewer operations for cheap."""
 SHORTEST, LONGEST = 20e-6, 1e-3
@@ -174,6 +177,9 @@ def _container(path: Path) -> int | None:
     except OSError:
         return None
     return int(text) if text.isdecimal() else None
+
+
+# ---- stages
 
 
 DELAY = 2.0
@@ -335,6 +341,9 @@ def _listen() -> None:
 def _ended_in_jax(event: str, duration_secs: float, **_: str | int) -> None:
     if _now.clock is not None and event in OF_JAX:
         _now.clock.end(OF_JAX[event], time.perf_counter() - duration_secs, duration_secs)
+
+
+# ---- devices
 
 
 PORTABLE = "portable"

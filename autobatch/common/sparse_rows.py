@@ -27,6 +27,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+# ---- rows
+
 
 @jax.tree_util.register_pytree_with_keys_class
 class SparseRows:
@@ -217,6 +219,9 @@ def apply_updates(params: Any, updates: Any) -> Any:
         return jnp.asarray(param + update).astype(jnp.result_type(param))
 
     return jax.tree.map(one, updates, params, is_leaf=lambda x: x is None or is_sparse(x))
+
+
+# ---- optimisers
 
 
 class SparseTransformation(NamedTuple):

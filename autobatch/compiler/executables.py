@@ -40,6 +40,8 @@ from autobatch.ir.core import INT, Array, List, Ref, Type
 from autobatch.ir.jax_compat import as_jax, as_one_over_axes, by_numpy, taken, xp
 from autobatch.ir.leaf import Site
 
+# ---- results
+
 
 @dataclass(frozen=True)
 class ArrayResult:
@@ -218,6 +220,9 @@ class Segments:
     def of(self, column: Any) -> Any:
         """The elements in one of the columns."""
         return self._cut.of(column)
+
+
+# ---- derivatives
 
 
 Compute = Callable[[Sequence[Any], Mapping[str, Any]], Sequence[Any]]
@@ -526,6 +531,9 @@ class Differentials:
         with self._compiling() if new else nullcontext():
             found = run(*given) if concrete else as_one_over_axes(run, *given)
         return until_ready(found) if self.program.may_run_long else found
+
+
+# ---- errors
 
 
 logger = logging.getLogger("autobatch")

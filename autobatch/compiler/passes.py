@@ -59,6 +59,9 @@ from autobatch.passes.simplify import eliminate_common, inline, recursive_functi
 from autobatch.passes.stack import Limits, Repeats, use_stack
 from autobatch.passes.structure import StructureFacts, analyse
 
+# ---- the list
+
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -152,6 +155,9 @@ def _programs(made: Any) -> Iterator[Module | System | Schedule]:
             yield module
         case (Module() | System() as first, *_):
             yield first
+
+
+# ---- control flow
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,9 @@ from autobatch.errors import BatchError
 from autobatch.ir import jax_compat, strings
 from autobatch.ir.core import BOOL, FLOAT, INT, Apply, Array, BuiltObject, List, Ref, Tag, Type
 
+# ---- schema
+
+
 UNKNOWN = Array("bool", weak=True)
 """The type of a place where no example has held a value yet: a field that is always None, the elements of lists that
 are all empty. No value of JAX or Python has it (a weak bool does not exist)."""
@@ -309,6 +312,9 @@ def columns_read(instruction: Apply, schema: Schema) -> tuple[str, ...]:
             return (f"{name}.#offsets", f"{name}.#values")
         case _:
             return ()
+
+
+# ---- columns
 
 
 Ints = npt.NDArray[np.int64]

@@ -38,6 +38,9 @@ from autobatch.data.leaves import (
 from autobatch.data.reading import ObjectKind, ObjectShape, TypeRegistry, has_plain_attributes, leaf_code
 from autobatch.errors import BatchError
 
+# ---- walks
+
+
 EXAMPLE = -1
 """The entry of `Walk.visits` that stands for an example itself; the visits that follow are its objects."""
 
@@ -447,6 +450,9 @@ def spell(index: int, steps: Sequence[str]) -> str:
     if len(steps) > 24:
         steps = [*steps[:8], f" ... {len(steps) - 16} more ... ", *steps[-8:]]
     return f"examples[{index}]" + "".join(steps)
+
+
+# ---- snapshots
 
 
 FIXED = (int, float, bool, type(None))

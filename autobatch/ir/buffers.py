@@ -26,6 +26,9 @@ from jax import lax
 
 from autobatch.ir import jax_compat
 
+# ---- capacities
+
+
 NO_ROOM = "MemoryError"
 """What an example fails with that needs more."""
 _WORDS = "list_capacity="
@@ -60,6 +63,9 @@ def room_of(message: str) -> int | None:
     """The capacity that `out_of_room` says was too small; None of other words."""
     found = re.match(f"(?:{_LIST}|{_MADE.format('.*')}) {_WORDS}([0-9]+)", message)
     return int(found[1]) if found else None
+
+
+# ---- segments
 
 
 FIRST = 4

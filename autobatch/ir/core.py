@@ -374,6 +374,9 @@ def is_infinite(x: object) -> bool:
     return isinstance(x, Literal) and isinstance(x.value, float) and x.constant < 0 and not math.isfinite(x.value)
 
 
+# ---- templates
+
+
 @dataclass(frozen=True, slots=True)
 class Input:
     """A leaf of an argument. `shared`: the same for every example, `index` counts in `Module.shared`; otherwise

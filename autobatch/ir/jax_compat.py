@@ -655,6 +655,9 @@ def _of(x: Any) -> Any:
     return jnp.asarray(x) if isinstance(x, _NUMBERS) else x
 
 
+# ---- shard_map
+
+
 NOWHERE: frozenset[str] = frozenset()
 
 

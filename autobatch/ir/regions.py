@@ -35,6 +35,8 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.ops import Op, same_constant
 
+# ---- rewriting
+
 
 class Fresh:
     """A source of values whose ids no value of the module has, nor any inside of its masked operations."""
@@ -229,6 +231,9 @@ def with_entry_apart(module: Module) -> Module:
     call = Call(results, first.name, args, first.span)
     entry = Function(f"{first.name}.call", Region(args, (call,), results), first.span)
     return replace(module, functions=(entry, *module.functions))
+
+
+# ---- masked operations
 
 
 class Allowed(NamedTuple):

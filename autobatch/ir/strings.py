@@ -25,6 +25,9 @@ import numpy as np
 from autobatch.ir.core import BOOL, INT, Tag, Type
 from autobatch.ir.jax_compat import float_dtype
 
+# ---- functions
+
+
 _STR = Tag("str")
 
 _METHODS: dict[Type, str] = {
@@ -244,6 +247,9 @@ def spelt(function: str, room: int, operands: Sequence[Any]) -> Any:
 def call(function: str, args: Sequence[Any], operands: Sequence[Any]) -> Any:
     """The function on plain Python values: `args` with the operands in the places of `...`."""
     return FUNCTIONS[function][0](*_given(args, operands))
+
+
+# ---- printed lines
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,9 @@ from autobatch.ir.system import (
 )
 from autobatch.passes.fission import Recurrence, Schedule, ScheduleStage, eliminate_dead
 
+# ---- equal rows
+
+
 CONTRACTIONS = frozenset({"dot_general", "conv_general_dilated", "ragged_dot_general"})
 """Operations whose rows are worth sharing."""
 
@@ -384,6 +387,9 @@ def values_of_rows(of: Compute, rows: Any) -> Any:
     inside = [result.type.shape[k] for k in offsets]
     batch = [n for k, n in enumerate(result.type.shape) if k not in offsets]
     return jnp.moveaxis(rows.reshape(*batch, *inside), range(-len(offsets), 0), offsets)
+
+
+# ---- contractions
 
 
 Unit = tuple[int, Space]

@@ -559,6 +559,9 @@ class ReadChecks:
         self.made.append(Apply((), op, xs, span))
 
 
+# ---- what is refused
+
+
 CURE = (
     "let it decide arithmetic alone: read and call in front of it, choose between the results in it; or decide it from "
     "the example itself: its fields, lengths, classes and integers"

@@ -455,6 +455,9 @@ def _is_key(value: Value) -> bool:
     return isinstance(value.type, Array) and value.type.dtype.startswith("key<")
 
 
+# ---- strings of one character
+
+
 def all_single(region: Region) -> frozenset[Value]:
     """The strings, and lists of strings, of which every one has one character: the greatest fixpoint."""
     sources: dict[Value, list[Operand] | None] = {}

@@ -46,6 +46,9 @@ from autobatch.ir.core import (
 from autobatch.ir.leaf import NUMERIC, Block, BlockProgram, Branch, End, Enter, Fail, Jump, Move, Return
 from autobatch.ir.ops import Op
 
+# ---- liveness
+
+
 Live = frozenset[Value]
 
 
@@ -372,6 +375,9 @@ def _those(xs: Iterable[Operand], results: Iterable[Value], used: set[Value]) ->
 
 def _moves(type: Type) -> bool:
     return isinstance(type, Array) and type.dtype.startswith(("float", "complex", "bfloat"))
+
+
+# ---- coalescing
 
 
 def coalesced(program: BlockProgram, of: Callable[[Value], bool]) -> BlockProgram:

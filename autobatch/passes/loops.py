@@ -659,6 +659,9 @@ def _no_constant(array: Any) -> Literal:
     raise AssertionError("a fold holds no array")
 
 
+# ---- loops on the device
+
+
 def run_on_device(module: Module) -> Module:
     """The module with its loops and checks as the device runs them."""
     fresh = Fresh(module)

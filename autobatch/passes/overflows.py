@@ -61,6 +61,9 @@ from autobatch.passes.fallible import deciding, depending_on
 from autobatch.passes.loops import is_bounds
 from autobatch.passes.structure import StructureFacts, decided
 
+# ---- intervals
+
+
 LONGEST = 1 << 28
 """Elements that no list has: they would take a GiB."""
 

@@ -84,6 +84,8 @@ from autobatch.ir.regions import (
 from autobatch.passes.fallible import fallible_reads
 from autobatch.passes.loops import as_loop
 
+# ---- inlining
+
 
 def recursive_functions(module: Module) -> frozenset[str]:
     """The names of the functions that can reach themselves through calls."""
@@ -347,6 +349,9 @@ def key_of(instruction: Apply) -> Hashable | None:
     return key
 
 
+# ---- fusion of lists
+
+
 SMALL = 16
 """Operations of a turn up to which it is computed again wherever it is read."""
 
@@ -487,6 +492,9 @@ class Update:
         if not all(x in reads for x in others) or any(x in reads for x in (place, *choice.then.results)):
             return None
         return Update(place, tuple(reads[x] for x in others), choice.then.results)  # type: ignore[index]
+
+
+# ---- the forward region
 
 
 WITH_REGIONS = ("masked", "blocks", "gradient_of")

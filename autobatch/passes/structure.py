@@ -50,6 +50,8 @@ from autobatch.ir.host_ops import never_fails
 from autobatch.ir.ops import INHERENT, Op, about
 from autobatch.ir.system import Space, Variable
 
+# ---- the structural slice
+
 
 @dataclass
 class StructureFacts:
@@ -359,6 +361,9 @@ class Decisions:
 
     def literal(self, x: Literal) -> NDArray[Any]:
         return np.asarray(x.value if x.constant < 0 else self.constants[x.constant])[None]
+
+
+# ---- provenance
 
 
 LISTS = ("pack_list", "flatten")

@@ -42,6 +42,9 @@ from autobatch.ir.core import INT, Array, BuiltObject, Function, Literal, Operan
 from autobatch.planning.numbering import NumberingTables, add_paths, longest_paths, number_rows, stable_order
 from autobatch.planning.plan import DataPlan
 
+# ---- rows at hand
+
+
 SHIFT = 40
 ROW = (1 << SHIFT) - 1
 LENGTH = 24
@@ -169,6 +172,9 @@ def merge(rows: int, pieces: list[tuple[Ints, NDArray[Any]]]) -> NDArray[Any]:
     for chosen, values in pieces:
         out[chosen] = values
     return out
+
+
+# ---- lists
 
 
 class MadeLists:
@@ -527,6 +533,9 @@ def _spread(rows: Ints, values: Ints, total: int) -> Ints:
 
 
 Values = NDArray[Any]
+
+
+# ---- plans
 
 
 def make_plan(

@@ -21,6 +21,9 @@ from typing import Any
 from autobatch.errors import Span, UnsupportedError
 from autobatch.frontend.syntax.sources import source_of
 
+# ---- facts
+
+
 PLACES = {
     "refused": "cannot be compiled",
     "stack": "in a data-dependent recursion: block by block, with a stack for each row",

@@ -54,6 +54,9 @@ from autobatch.backends.llvm.whole.region import WholeRegion, of_kernels, whole_
 from autobatch.errors import NOWHERE, BatchError, UnsupportedError
 from autobatch.ir.core import Apply, walk
 
+# ---- kernels
+
+
 ENTRY = "run"
 """The name of the kernel."""
 

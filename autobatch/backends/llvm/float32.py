@@ -49,6 +49,9 @@ from autobatch.backends.llvm.formulas import (
 )
 from autobatch.backends.llvm.machine_code import ROUNDING, completed, exponent, mantissa, scaled
 
+# ---- in double precision
+
+
 LOG_TERMS = tuple(2.0 / (2 * k + 1) for k in range(7))
 """log((1 + s) / (1 - s)) = 2 s + 2/3 s^3 + 2/5 s^5 + ..., for |s| up to 0.172: what is left out is 3e-13 of it."""
 EXP_TERMS = tuple(1.0 / math.factorial(k) for k in range(10))
@@ -388,6 +391,9 @@ erfc = in_double(_erfc)
 erf_inv = in_double(lambda x: inverse(x, _erf, _erfc, 1))
 lgamma = in_double(_lgamma)
 digamma = in_double(_digamma)
+
+
+# ---- in single precision
 
 
 TANH_OF_FLOAT = (-0.3333328194277347, 0.133314422148151, -0.053739716263963316, 0.02063908, -0.00570498)

@@ -19,6 +19,9 @@ from dataclasses import dataclass
 
 from autobatch.backends.llvm.text import LlvmFunction, broadcast, splat
 
+# ---- functions
+
+
 EXP = (0.499999934124816, 0.16666520107739446, 0.041668394214996886, 0.008368780418595751, 0.0013814466856635111)
 """exp(r) = 1 + r + r^2 P(r) for |r| <= ln(2) / 2."""
 LOG = (
@@ -295,6 +298,9 @@ REDUCTIONS: Mapping[str, tuple[str, float]] = {
     "reduce_max": ("maximum", float("-inf")),
     "reduce_min": ("minimum", float("inf")),
 }
+
+
+# ---- formulas
 
 
 @dataclass(frozen=True)

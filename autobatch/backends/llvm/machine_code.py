@@ -45,6 +45,8 @@ from autobatch.common.cache import user_cache_folder
 from autobatch.common.runtime import stage
 from autobatch.errors import Span
 
+# ---- processors
+
 
 @dataclass(frozen=True)
 class ProcessorTarget:

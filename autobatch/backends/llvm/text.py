@@ -25,6 +25,9 @@ from typing import Any
 
 import numpy as np
 
+# ---- functions
+
+
 LONG = 1000
 """Lines of a function from which on formulas are called that stand in shorter ones."""
 
@@ -424,6 +427,9 @@ def _of_blas(name: str) -> int:
     of.restype, of.argtypes = ctypes.c_char_p, [ctypes.py_object]
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     return int(pointer(capsule, of(capsule)))
+
+
+# ---- checked addresses
 
 
 MOST = 512

@@ -67,6 +67,8 @@ from autobatch.passes.equations import lookups, row_product
 from autobatch.passes.fission import Recurrence, RowOrder, Schedule, ScheduleStage, Task
 from autobatch.planning.plan import of_word
 
+# ---- schedules
+
 
 @dataclass
 class ScheduleEmitter:
@@ -399,6 +401,9 @@ class Emission:
         made.buffers = Buffers(self.products, first=next(self.buffers.numbers))
         made.matrices = Matrices(made.env, self.makers)
         return made
+
+
+# ---- level loops
 
 
 Carry = tuple[Any, list[Any], list[Any]]

@@ -54,6 +54,9 @@ if TYPE_CHECKING:
     from autobatch.backends.xla.emit import LevelLoop
 
 
+# ---- before a loop
+
+
 @dataclass(frozen=True)
 class Before:
     """`tasks` that a loop can run before its levels, and equations of stages before it that wait for what they make."""
@@ -151,6 +154,9 @@ STAYS = frozenset(("gather", "dynamic_slice", "iota", "undefined"))
 def _worth(chosen: Mapping[int, Equation]) -> bool:
     """Is there more to them than moving numbers?"""
     return any(row_product(e) is not None or (isinstance(e, Compute) and e.op.name in COSTLY) for e in chosen.values())
+
+
+# ---- code
 
 
 OF_PRODUCTS = """declare void @gather(ptr, ptr, i64, i64, i64, i64, ptr)
@@ -534,6 +540,9 @@ class _Rows:
             x = self.combine(instruction, x, other)
         one = f.let(f"extractelement {kernel.vector} {x}, i64 0")
         f.do(f"store {kernel.scalar} {one}, ptr {self.write[result]}, align {kernel.bytes}")
+
+
+# ---- the call
 
 
 logger = logging.getLogger("autobatch")

@@ -41,6 +41,9 @@ from autobatch.passes.fission import Recurrence, Schedule, Task
 if TYPE_CHECKING:
     from autobatch.backends.xla.emit import LevelLoop
 
+# ---- tasks
+
+
 ROOM = 4 * 1024 * 1024
 """Bytes of all values of the rows of a tile, at most, where a tile has more rows than the kernel multiplies at once."""
 
@@ -386,6 +389,9 @@ class RecurrenceForm:
 
 def _up(n: int, step: int) -> int:
     return -(-n // step) * step
+
+
+# ---- values
 
 
 SAME = frozenset(("reshape", "squeeze", "expand_dims", "copy", "copy_p", "stop_gradient"))

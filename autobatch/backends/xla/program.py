@@ -344,6 +344,9 @@ MANY, LARGE, SHARED, PRODUCTS = 16, 256, 30_000, 200_000
 multiplications from which on they share products of fewer rows."""
 
 
+# ---- the back end
+
+
 @dataclass(frozen=True)
 class XlaConstants:
     """`call`: of one executable. `operation_ns`: those that XLA does not fuse. Of each row: numbers that are made,

@@ -47,6 +47,9 @@ from autobatch.passes.derivative_rules import inner_pullback
 
 RowOperation = Callable[[Op, Sequence[Array], Sequence[Any], Sequence[bool]], Sequence[Any]]
 
+# ---- by JAX
+
+
 WITH_CONTROL: dict[str, RowOperation] = {}
 """Operations that hold control on numbers and may stand inside of others: `masks.py`, which runs those, enters them."""
 
@@ -97,6 +100,9 @@ def over_rows_in_part(op: Op, types: Sequence[Array], xs: Sequence[Any], varying
         ]
         varying = [v or is_float(x) for x, v in zip(xs, varying, strict=True)]
     return in_part(lambda xs: over_rows(op, types, xs, varying), xs, varying)
+
+
+# ---- by machine code
 
 
 logger = logging.getLogger("autobatch")

@@ -46,6 +46,8 @@ from autobatch.options import OptionError
 from autobatch.passes.equations import RowProduct, filling, row_indices, row_product, row_values, values_of_rows
 from autobatch.passes.fission import Recurrence
 
+# ---- rows
+
 
 def take(array: Any, index: Any) -> Any:
     """Rows of an array; the planner guarantees the range. It is what `array.at[index].get` makes of integers that are
@@ -270,6 +272,9 @@ def _of_all(of: Compute, indices: Sequence[Any], rows: int) -> Any:
         found = one()
         return jnp.broadcast_to(found, (rows, *found.shape))
     return jax.vmap(one)(*(x for v, x in zip(varying, indices, strict=True) if v))
+
+
+# ---- products
 
 
 Source = tuple[Any, Any | None]

@@ -62,6 +62,9 @@ from autobatch.ir.leaf import BlockProgram
 from autobatch.ir.ops import Op
 from autobatch.ir.regions import free_values
 
+# ---- lifetimes
+
+
 Places = frozenset[str]
 """Pointers to memory of our own."""
 NO_PLACES: Places = frozenset()
@@ -351,6 +354,9 @@ def widest_of(op: Op, varying: Sequence[bool]) -> int:
     shared = {x for x, varies in given if not varies}
     sizes = (_size(x) for f in program.structured for x in _own(f.region, ()) if x not in shared)
     return max([1, *sizes, *(_size(x) for x in program.captured if x not in shared)])
+
+
+# ---- indices in range
 
 
 LARGEST = 500

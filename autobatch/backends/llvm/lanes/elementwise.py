@@ -468,6 +468,9 @@ BITS: Mapping[str, Callable[..., list[Tensor]]] = {
 }
 
 
+# ---- complex numbers
+
+
 Pair = tuple[LaneValue, LaneValue]
 MakeComplex = Callable[[LaneWriter, Op, Sequence[Pair]], Pair]
 

@@ -47,6 +47,9 @@ from autobatch.data.columns import ColumnInput, WordInput
 from autobatch.data.reading import address
 from autobatch.errors import BatchError, TargetError, UnsupportedError
 
+# ---- running
+
+
 CHUNK = 4096
 """Rows that a thread takes at once: what it waits for others at the end is short, and what it asks for is rare. Sums
 over rows are added up by chunk, so it is a part of what their bits are."""
