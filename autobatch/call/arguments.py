@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeVar, assert_never
 import jax
 import numpy as np
 
-from autobatch.backends.cuda.arrays import DeviceArray
+from autobatch.backends.cuda.device import DeviceArray
 from autobatch.call import packed
 from autobatch.call.batch import Batch, pack_fresh
 from autobatch.call.packed import Group

@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.backends.cuda.arrays import DeviceArray
+from autobatch.backends.cuda.device import DeviceArray
 from autobatch.call import packed
 from autobatch.call.arguments import ArgumentSlot, AxisEntries, BoundArguments, Raw, bind, parts
 from autobatch.call.batch import Batch, Declared, merged, pack_fresh, pack_like, schema_like, unknown_lists

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.backends.cuda.arrays import DeviceArray
+from autobatch.backends.cuda.device import DeviceArray
 from autobatch.call import packed
 from autobatch.call.arguments import (
     PLAIN,

@@ -16,8 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
-from autobatch.backends.cuda.arrays import DeviceArray, Foreign, is_foreign
-from autobatch.backends.cuda.device import driver
+from autobatch.backends.cuda.device import DeviceArray, Foreign, driver, is_foreign
 from autobatch.backends.cuda.program import ones
 from autobatch.backends.interface import FunctionCode, FunctionProgram, Placement
 from autobatch.backends.llvm.lanes.tensors import KEY

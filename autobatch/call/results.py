@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.backends.cuda.arrays import DeviceArray
+from autobatch.backends.cuda.device import DeviceArray
 from autobatch.call.arguments import BoundArguments, is_leaf, same_structure
 from autobatch.call.assembly import Assembler, Outcome, Result
 from autobatch.call.batch import Batch, pack

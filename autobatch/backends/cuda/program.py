@@ -27,8 +27,21 @@ import numpy as np
 
 from autobatch.backends import interface
 from autobatch.backends.cuda import device
-from autobatch.backends.cuda.arrays import DeviceArray, Foreign, is_on_gpu, looked_at, made, on_stream
-from autobatch.backends.cuda.device import Device, DeviceMemory, Handle, OutOfMemory, Place, current_device, stream_of
+from autobatch.backends.cuda.device import (
+    Device,
+    DeviceArray,
+    DeviceMemory,
+    Foreign,
+    Handle,
+    OutOfMemory,
+    Place,
+    current_device,
+    is_on_gpu,
+    looked_at,
+    made,
+    on_stream,
+    stream_of,
+)
 from autobatch.backends.interface import Cost, Declined, Load, WholeFunction, Work
 from autobatch.backends.llvm.lanes.ops import shape_of
 from autobatch.backends.llvm.lanes.program import (
