@@ -19,7 +19,7 @@ import numpy as np
 
 from autobatch.backends.cuda.device import names
 from autobatch.backends.cuda.program import CudaProgram
-from autobatch.backends.llvm.whole.program import (
+from autobatch.backends.llvm.program import (
     CHUNK,
     WholeProgram,
     arrays_for,
@@ -52,7 +52,7 @@ from autobatch.ir.jax_compat import as_jax
 #     handle(x)          arrays of NumPy as they were: their addresses go to the code, and arrays of NumPy come back
 #     handle([1, 2])     anything else of these types: as `f` itself does it, but never compiled
 #
-# A handle takes batches of any size. `autobatch/backends/llvm/whole/program.py` is what the first way costs.
+# A handle takes batches of any size. `autobatch/backends/llvm/program.py` is what the first way costs.
 
 
 Call = Callable[..., Any]

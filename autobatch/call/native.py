@@ -20,7 +20,7 @@ from autobatch.backends.cuda.device import DeviceArray, Foreign, driver, is_fore
 from autobatch.backends.cuda.program import ones
 from autobatch.backends.interface import FunctionCode, FunctionProgram, Placement
 from autobatch.backends.llvm.lanes.tensors import KEY
-from autobatch.backends.llvm.whole.program import MachineCode
+from autobatch.backends.llvm.program import MachineCode
 from autobatch.call.arguments import BoundArguments, one_level
 from autobatch.call.batch import Batch
 from autobatch.call.examples import Examples, raw

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
-from autobatch.backends.llvm.whole.region import of_kernels
+from autobatch.backends.llvm.region import of_kernels
 from autobatch.common.runtime import stage
 from autobatch.compiler.choice import WHOLE
 from autobatch.data.columns import Schema

@@ -21,7 +21,7 @@ import numpy as np
 from autobatch.backends.interface import Declined, FunctionProgram, Mode, RowEquations, WholeFunction
 from autobatch.backends.interpret import Interpret, Interpreted
 from autobatch.backends.llvm.binding import binding_machine
-from autobatch.backends.llvm.whole.program import Llvm, WholeProgram
+from autobatch.backends.llvm.program import Llvm, WholeProgram
 from autobatch.backends.xla.program import Xla, XlaProgram, window_costs
 from autobatch.common import runtime
 from autobatch.common.runtime import not_cheap, stage

@@ -33,10 +33,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from autobatch.backends.llvm.code import WholeCode
 from autobatch.backends.llvm.lanes.program import CodeOperand as Given
 from autobatch.backends.llvm.lanes.program import CodeSignature, EmittedCode, Result
 from autobatch.backends.llvm.machine_code import UnavailableError, host
-from autobatch.backends.llvm.whole.code import WholeCode
 from autobatch.common import cache
 from autobatch.compiler.executables import InMemory
 from autobatch.data.columns import Schema

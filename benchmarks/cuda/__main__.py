@@ -23,7 +23,7 @@ import numpy as np
 from autobatch.api.batched import Batched
 from autobatch.backends.cuda.device import LEGACY, Device, DeviceArray, Place, current_device, made
 from autobatch.backends.cuda.program import BLOCK, CudaProgram
-from autobatch.backends.llvm.whole.program import words_dtype, words_shape
+from autobatch.backends.llvm.program import words_dtype, words_shape
 from autobatch.errors import DeviceError
 from benchmarks.cuda import sass
 from examples.control import mandelbrot, ode

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import pytest
 
 import autobatch as ab
-from autobatch.backends.llvm.whole.region import all_regions
+from autobatch.backends.llvm.region import all_regions
 from autobatch.ir.core import Apply
 from autobatch.testing import assert_same
 

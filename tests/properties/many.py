@@ -36,7 +36,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 import autobatch as ab
 from autobatch.api.batched import Batched
-from autobatch.backends.llvm.whole.program import WholeProgram
+from autobatch.backends.llvm.program import WholeProgram
 from autobatch.testing import Program
 from autobatch.testing.examples import differences
 from autobatch.testing.programs import CONSTRUCTS, SPECIAL, constructs, load, numbers, search_tree

@@ -43,6 +43,7 @@ from autobatch.backends.cuda.device import (
     stream_of,
 )
 from autobatch.backends.interface import Cost, Declined, Load, WholeFunction, Work
+from autobatch.backends.llvm.code import SCRATCH, Direct, derivative_of, region_of
 from autobatch.backends.llvm.lanes.ops import shape_of
 from autobatch.backends.llvm.lanes.program import (
     MOST_SUMMED,
@@ -60,10 +61,9 @@ from autobatch.backends.llvm.lanes.reductions import joined_vector
 from autobatch.backends.llvm.lanes.tensors import Tensor, kept, select, word, words, zeros
 from autobatch.backends.llvm.lanes.writer import BYTES, LaneValue, LaneWriter, stored
 from autobatch.backends.llvm.machine_code import RefusedError
+from autobatch.backends.llvm.program import CHUNK, ArrayForm, as_read, words_dtype, words_shape
+from autobatch.backends.llvm.region import WholeRegion, of_kernels, whole_function, work_of
 from autobatch.backends.llvm.text import LlvmFunction
-from autobatch.backends.llvm.whole.code import SCRATCH, Direct, derivative_of, region_of
-from autobatch.backends.llvm.whole.program import CHUNK, ArrayForm, as_read, words_dtype, words_shape
-from autobatch.backends.llvm.whole.region import WholeRegion, of_kernels, whole_function, work_of
 from autobatch.errors import NOWHERE, BatchError, UnsupportedError
 from autobatch.ir.core import Apply, walk
 

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.whole import program
+from autobatch.backends.llvm import machine_code, program
 
 
 def blend(x, n):

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.backends.llvm import background, machine_code
-from autobatch.backends.llvm.whole import program
+from autobatch.backends.llvm import background, machine_code, program
 from autobatch.call import native
 
 XS = np.array([0.3, 1.5, 2.5], np.float32)

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import Phase, given, reject, settings
 
 import autobatch as ab
-from autobatch.backends.llvm import machine_code
+from autobatch.backends.llvm import code, machine_code, program
 from autobatch.backends.llvm.text import is_checking
-from autobatch.backends.llvm.whole import code, program
 from autobatch.call import inspection
 from autobatch.common import cache
 from autobatch.testing import NotEquivalent, assert_same, check_equivalence
@@ -223,7 +222,7 @@ class TestRefusals:
         wanted = ab.batched(swapped, backend="llvm")(x)
         for stack, scratch in ((1 << 16, 1 << 28), (1 << 16, 1 << 16)):
             monkeypatch.setattr("autobatch.backends.llvm.lanes.writer.STACK", stack)
-            monkeypatch.setattr("autobatch.backends.llvm.whole.code.SCRATCH", scratch)
+            monkeypatch.setattr("autobatch.backends.llvm.code.SCRATCH", scratch)
             if scratch > stack:
                 np.testing.assert_allclose(ab.batched(swapped, backend="llvm")(x), wanted)
         with pytest.raises(ab.UnsupportedError, match=r"test_whole.py:\d+:\d+.*bytes for its arrays(.|\n)*jnp.full"):

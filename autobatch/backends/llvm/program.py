@@ -27,10 +27,12 @@ import numpy as np
 
 from autobatch.backends.interface import Cost, Declined, Load, Placement, WholeFunction, Work
 from autobatch.backends.llvm import machine_code
+from autobatch.backends.llvm.code import ENTRY, WholeCode, unavailable, write, write_gradient
 from autobatch.backends.llvm.lanes.program import CodeOperand, Result
 from autobatch.backends.llvm.lanes.refill import LoopSplit, asked_in, holds_loop, why
 from autobatch.backends.llvm.lanes.tensors import KEY
 from autobatch.backends.llvm.machine_code import BY_LEVEL, Code, ProcessorTarget, UnavailableError
+from autobatch.backends.llvm.region import WholeRegion, whole_function, work_of
 from autobatch.backends.llvm.text import (
     HEADER,
     STOPPED,
@@ -41,8 +43,6 @@ from autobatch.backends.llvm.text import (
     is_checking,
     library,
 )
-from autobatch.backends.llvm.whole.code import ENTRY, WholeCode, unavailable, write, write_gradient
-from autobatch.backends.llvm.whole.region import WholeRegion, whole_function, work_of
 from autobatch.data.columns import ColumnInput, WordInput
 from autobatch.data.reading import address
 from autobatch.errors import BatchError, TargetError, UnsupportedError

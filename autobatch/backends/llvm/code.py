@@ -47,8 +47,8 @@ from autobatch.backends.llvm.lanes.tensors import SMALL, Tensor, in_registers, k
 from autobatch.backends.llvm.lanes.together import FUNCTION, READS
 from autobatch.backends.llvm.lanes.writer import FLOATS, STACK, LaneValue, LaneWriter
 from autobatch.backends.llvm.machine_code import RefusedError, UnavailableError
+from autobatch.backends.llvm.region import CURE, TURNS, WholeRegion, all_regions
 from autobatch.backends.llvm.text import Interrupts, LlvmFunction
-from autobatch.backends.llvm.whole.region import CURE, TURNS, WholeRegion, all_regions
 from autobatch.common.runtime import stage
 from autobatch.errors import NOWHERE, Span, UnsupportedError
 from autobatch.ir.core import (
