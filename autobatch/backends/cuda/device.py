@@ -660,14 +660,14 @@ _done = _Deleter(_given_back)
 
 
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", _api))
-_is_covered = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
+_capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
 _Destructor = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 
 
 def _forgotten(capsule: int) -> None:
     """A capsule is gone; nobody has taken what it holds, if it still has its name."""
     if _is_valid(capsule, NAME):
-        _handed.pop(_is_covered(capsule, NAME), None)
+        _handed.pop(_capsule_pointer(capsule, NAME), None)
 
 
 _dropped = _Destructor(_forgotten)
