@@ -10,18 +10,16 @@
 
 from autobatch.api.batched import Batched, batched
 from autobatch.api.derivatives import grad, hvp, jvp, per_example_grad, value_and_grad, vjp
-from autobatch.api.exported import Exported, load_exported
-from autobatch.api.sparse_updates import sparse
 from autobatch.call.arguments import stacked
-from autobatch.call.batches.batch import Batch
-from autobatch.call.batches.loader import Loader
-from autobatch.call.grouped import load, pack
+from autobatch.call.batch import Batch, load, pack
+from autobatch.call.exporting import Exported, load_exported
 from autobatch.call.inspection import lower
+from autobatch.call.loader import Loader
 from autobatch.call.plain import disable
 from autobatch.call.results import Failures, Objects, unbatch
 from autobatch.common.cache import CacheInfo
 from autobatch.common.runtime import keep_memory
-from autobatch.common.sparse_rows import SparseRows, apply_updates
+from autobatch.common.sparse_rows import SparseRows, apply_updates, sparse
 from autobatch.data.ragged import Ragged
 from autobatch.errors import (
     BatchError,

@@ -1,10 +1,14 @@
-"""Everything autobatch raises, and how it is worded: what is wrong, where, and what to write instead."""
+"""Everything autobatch raises, and how it is worded: what is wrong, where, and what to write instead.
+
+A place in the user's source text is a `Span`: every instruction and every error carries one.
+"""
 
 from __future__ import annotations
 
 import difflib
 import functools
 import inspect
+import linecache
 import os
 import sys
 import warnings
@@ -15,7 +19,39 @@ from typing import Any, ParamSpec, TypeVar
 
 import jax
 
-from autobatch.source import NOWHERE, Span
+from autobatch.common.record import record
+
+# ---- places
+
+
+@record
+class Span:
+    """A range of the user's source: 1-based lines, 1-based columns, as editors count them."""
+
+    file: str
+    line: int
+    column: int = 1
+    end_line: int = 0
+    end_column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+    def excerpt(self) -> str:
+        """The source line with a caret under the range, or an empty string when there is no source."""
+        text = linecache.getline(self.file, self.line).rstrip("\n")
+        if not text.strip():
+            return ""
+        stop = self.end_column if self.end_line == self.line else len(text) + 1
+        carets = "^" * max(1, stop - self.column)
+        return f"    {text}\n    {' ' * (self.column - 1)}{carets}"
+
+
+NOWHERE = Span("<no source>", 0, 0)
+
+
+# ---- errors
+
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -26,8 +26,7 @@ from typing import Any
 import autobatch as ab
 from autobatch.ir.core import Apply, walk
 from autobatch.ir.printer import parse
-from autobatch.passes.simplify.cse import eliminate_common
-from autobatch.passes.simplify.inline import inline
+from autobatch.passes.simplify import eliminate_common, inline
 
 HEADER = """\
 import math

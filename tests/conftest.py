@@ -128,7 +128,7 @@ def few_executables() -> Iterator[None]:
 def gangs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the tests form gangs wherever rows fit into them, the others where it costs less."""
     if zlib.crc32(request.node.nodeid.encode()) % 2 and request.node.get_closest_marker("by_cost") is None:
-        monkeypatch.setattr("autobatch.backends.llvm.whole.code.form_gangs", lambda *_: True)
+        monkeypatch.setattr("autobatch.backends.llvm.code.form_gangs", lambda *_: True)
 
 
 @pytest.fixture(scope="module")

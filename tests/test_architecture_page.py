@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import autobatch as ab
-from autobatch.compiler.pass_manager import PASSES
+from autobatch.compiler.passes import PASSES
 
 PACKAGE = Path(__file__).parent.parent / "autobatch"
 PAGE = PACKAGE / "ARCHITECTURE.md"

@@ -12,11 +12,11 @@ import pytest
 
 import autobatch as ab
 from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.checked import is_checking
-from autobatch.backends.xla import machine as machines
+from autobatch.backends.llvm.text import is_checking
+from autobatch.backends.xla import program as machines
 from autobatch.common import cache
 from autobatch.common.cache import KEY, is_name, read, user_cache_folder, write
-from autobatch.passes.schedule.costs import TYPICAL
+from autobatch.passes.costs import TYPICAL
 
 COUNT = 2000 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 100
 

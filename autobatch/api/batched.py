@@ -23,19 +23,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from autobatch.backends.interface import Placement
-from autobatch.call import native, plain, transfer
+from autobatch.call import native, packed, plain
 from autobatch.call.arguments import ArgumentSlot, AxisEntries, BoundArguments, Sharing, bind, positions_of, read_axes
-from autobatch.call.batches.batch import Batch, Declared
-from autobatch.call.batches.data import Examples, KnownTypes, fixed_by, gather
-from autobatch.call.batches.groups import Group
-from autobatch.call.batches.pack_arguments import bound_to_pack
+from autobatch.call.batch import Batch, Declared, GroupedBatch, whole_arrays
 from autobatch.call.changes import check_objects, joined, longest, with_objects, write_back
+from autobatch.call.examples import NOTHING, Examples, KnownTypes, bound_to_pack, fixed_by, gather
 from autobatch.call.exporting import PLATFORMS, Calling
-from autobatch.call.grouped import GroupedBatch, whole_arrays
 from autobatch.call.inspection import Lowered, LoweredGroups, Parts, lowered
 from autobatch.call.linear import Collected, LinearCall, Tree
+from autobatch.call.packed import Group
 from autobatch.call.prepared import WIDER, Prepared, widen
-from autobatch.call.ready import NOTHING
 from autobatch.call.results import Changed, arguments_noted, note_arguments
 from autobatch.call.shapes import ByShape, RaggedRefused
 from autobatch.call.specialisations import Request, Specialisations, Way
@@ -43,16 +40,16 @@ from autobatch.call.specialise import SpecialisedProgram
 from autobatch.call.tracing.calls import Traced, TraceRequest, is_traced
 from autobatch.call.warm import MISS, RUN, Warm
 from autobatch.common.cache import Bounded, CacheInfo, Key
-from autobatch.common.stages import Timings
+from autobatch.common.runtime import Timings
 from autobatch.compiler.choice import is_use
+from autobatch.data.columns import Schema
 from autobatch.data.infer import disagreements, schema_of_annotation
 from autobatch.data.ragged import ShapesDiffer, ragged_names
-from autobatch.data.schema import Schema
 from autobatch.errors import BatchError, Error, PlanError, SourceError, UnsupportedError, entry, nearest, show
 from autobatch.frontend.lowering.state import ChangesObjects, DictsDiffer, SeenInMemory, UnseenInTraces
 from autobatch.ir.jax_compat import wide_integers
 from autobatch.options import BACKENDS, Options, current, enable_compilation_cache, options
-from autobatch.passes.control.refuse import WideConstantError
+from autobatch.passes.failures import WideConstantError
 from autobatch.tools.explain import Explanation, GroupedExplanation, backend_of, explain_parts, explain_refusal
 
 P = ParamSpec("P")
@@ -523,12 +520,12 @@ class Batched(Generic[P, R]):
                 backend=way[0],
                 on_error=way[1],
                 options=chosen.key,
-                x64=transfer.widths(),
+                x64=packed.widths(),
             )
             return Request(key, args, kwargs, sharing, (*sharing.numpy, *examples.numpy), bound.orders)
 
         try:
-            program, leaves, packed = self._cache.find(
+            program, leaves, was_packed = self._cache.find(
                 (backend, settings.on_error), request, bound, self.planner, examples, chosen
             )
         except SourceError as error:
@@ -560,7 +557,7 @@ class Batched(Generic[P, R]):
             examples.group.mark(self.planner)  # what needs plans later finds them with it
         held = (program, examples, shared, ready, settings.out_axes, chosen.check_plans, operands)
         place = Placement(chosen.threads, chosen.stream)
-        return Prepared(self._name, *held, place, by_xla if is_free else None, packed=packed, use=backend)
+        return Prepared(self._name, *held, place, by_xla if is_free else None, packed=was_packed, use=backend)
 
     def _call_compiled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], run: Run, runs: bool = False) -> Any:
         """A call that `run` runs, for each group. `runs`: as in `prepare`."""

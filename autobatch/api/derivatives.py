@@ -21,12 +21,12 @@ import numpy as np
 from autobatch.api.batched import Batched
 from autobatch.call import linear, plain
 from autobatch.call.arguments import ArgumentSlot, BoundArguments, Form, Raw, describe, fill, is_array, one_level, parts
-from autobatch.call.batches.batch import Batch
+from autobatch.call.batch import Batch
 from autobatch.call.gradients import Selection, count_floats, derivative_of, fit, fit_examples, has_derivative, select
 from autobatch.call.linear import Linear, LinearCall, Tree
 from autobatch.call.prepared import Prepared
 from autobatch.call.warm import MISS
-from autobatch.compiler.differentials import forward_mode, forward_over_reverse, moves
+from autobatch.compiler.executables import forward_mode, forward_over_reverse, moves
 from autobatch.errors import BatchError, entry
 
 # ---- traced

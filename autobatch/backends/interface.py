@@ -16,13 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
-from autobatch.data.schema import ColumnInput, WordInput
+from autobatch.data.columns import ColumnInput, WordInput
 from autobatch.data.spec import Signature, TableRequest
 from autobatch.errors import SourceError
 from autobatch.ir.core import Module
 from autobatch.ir.system import System, Variable
 from autobatch.options import Options
-from autobatch.passes.schedule.fission import Schedule
+from autobatch.passes.fission import Schedule
 from autobatch.planning.plan import DataPlan
 
 Mode = Literal["reverse", "reverse once", "forward"]

@@ -24,22 +24,20 @@ from typing import Any, Literal, TypeVar, assert_never
 import jax
 import numpy as np
 
-from autobatch.backends.cuda.arrays import DeviceArray
-from autobatch.call import transfer
-from autobatch.call.batches.batch import Batch, pack_fresh
-from autobatch.call.batches.groups import Group
+from autobatch.backends.cuda.device import DeviceArray
+from autobatch.call import packed
+from autobatch.call.batch import Batch, pack_fresh
+from autobatch.call.packed import Group
 from autobatch.common.cache import Bounded
-from autobatch.data.columns import columns_of
+from autobatch.data.columns import SharedColumns, columns_of
 from autobatch.data.leaves import Category, category, is_library_object
 from autobatch.data.ragged import Ragged
-from autobatch.data.schema import SharedColumns
-from autobatch.data.snapshot import Snapshot
+from autobatch.data.walk import Snapshot
 from autobatch.errors import BatchError, Error
 from autobatch.frontend.memory.heap import OBJECTS
 from autobatch.ir import jax_compat
-from autobatch.ir.core import BOOL, Array, List, Ref
+from autobatch.ir.core import BOOL, Array, Input, Integers, List, Ref, is_numpy
 from autobatch.ir.ops import ConstantKey, constant_key
-from autobatch.ir.template import Input, Integers, is_numpy
 
 Axes = Any
 """None, an int, or a tuple, dict or other container of them that is a prefix of the argument."""
@@ -667,8 +665,8 @@ class Sharing:
     def columns(self, value: Any, name: str) -> tuple[Input, Any]:
         """Objects that all examples share as columns, each a leaf, among which numbers may choose."""
         held, number, first = self._packed(value), len(self.packed), len(self.leaves)
-        if (inputs := held.shared.get(transfer.x64())) is None:
-            inputs = held.shared[transfer.x64()] = _inputs(held)
+        if (inputs := held.shared.get(packed.x64())) is None:
+            inputs = held.shared[packed.x64()] = _inputs(held)
         for column, array, type in inputs:
             self.leaves.append(array)
             self.types.append(type)
@@ -782,7 +780,7 @@ def _inputs(held: Group) -> list[tuple[str, np.ndarray[Any, Any], Array]]:
 
 def _fits(value: int) -> bool:
     """Is it an integer that the program can hold?"""
-    limits = np.iinfo(np.int64 if transfer.x64() else np.int32)
+    limits = np.iinfo(np.int64 if packed.x64() else np.int32)
     return bool(limits.min <= value <= limits.max)
 
 

@@ -20,10 +20,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.call import transfer
-from autobatch.call.batches.batch import Batch
-from autobatch.call.batches.groups import LIVE, BatchForm, BatchLeaves
-from autobatch.compiler.computed import (
+from autobatch.call import packed
+from autobatch.call.batch import Batch
+from autobatch.call.packed import LIVE, BatchForm, BatchLeaves
+from autobatch.compiler.executables import (
     ArrayResult,
     CutBuffers,
     RaggedResult,
@@ -32,30 +32,34 @@ from autobatch.compiler.computed import (
     array_of,
     with_chosen,
 )
-from autobatch.data.columns import ROOT, ROOT_MISSING, has_mask
+from autobatch.data.columns import ROOT, ROOT_MISSING, UNKNOWN, VALUE, Class, Field, ListStore, Schema, Store, has_mask
 from autobatch.data.infer import class_of_leaf, names_of_table
-from autobatch.data.schema import UNKNOWN, VALUE, Class, Field, ListStore, Schema, Store
 from autobatch.data.spec import element_type
-from autobatch.errors import BatchError
-from autobatch.ir import texts
-from autobatch.ir.core import STR, Array, BuiltObject, List, Ref, Tag, Type
-from autobatch.ir.jax_compat import taken, type_of, xp
-from autobatch.ir.template import (
+from autobatch.errors import BatchError, Span
+from autobatch.ir import strings
+from autobatch.ir.core import (
     CLASS,
+    STR,
+    Array,
+    BuiltObject,
     ChoiceTemplate,
     Container,
     Fixed,
     HeapTemplate,
+    List,
     ListTemplate,
     MadeTemplate,
     OptionalTemplate,
     Output,
     OwnField,
     Pointer,
+    Ref,
+    Tag,
     Template,
+    Type,
     outputs,
 )
-from autobatch.source import Span
+from autobatch.ir.jax_compat import taken, type_of, xp
 
 # ---- outcome
 #
@@ -214,7 +218,7 @@ def class_kind(template: Container) -> ClassKind:
 
 
 class BuiltColumns(Protocol):
-    """The batch under construction (`assembly.py`)."""
+    """The batch under construction."""
 
     outcome: Outcome
     stores: list[Store]
@@ -320,11 +324,11 @@ class MadeStore:
         """Rows of an adopted store as rows of this one; of other types as they are."""
         if not isinstance(type, Ref) or type.store not in self.rows.adopted:
             return rows
-        starts = self.batch.input[transfer.STARTS + type.store]
+        starts = self.batch.input[packed.STARTS + type.store]
         example = xp.maximum(xp.searchsorted(starts, rows, side="right") - 1, 0)
         first = xp.asarray(self.rows.starts)[:-1]
         for store in self.rows.adopted[: self.rows.adopted.index(type.store)]:
-            first = first + xp.diff(self.batch.input[transfer.STARTS + store])
+            first = first + xp.diff(self.batch.input[packed.STARTS + store])
         example = xp.minimum(example, max(first.shape[0] - 1, 0))
         moved = rows - taken(starts, example) + taken(first, example) if first.shape[0] else rows
         return xp.where(xp.asarray(rows) >= 0, moved, -1).astype(xp.int32)
@@ -345,7 +349,7 @@ class MadeStore:
             column = f"{self.name}.{held.name}" + (f".{number}" if twin else "")
             fields.append(self.batch.field(held.name, held.cell, column, tuple(held.classes)))
         columns[f"{self.name}.#tag"] = tags
-        columns[transfer.STARTS + self.name] = self.rows.starts
+        columns[packed.STARTS + self.name] = self.rows.starts
         self.batch.stores[self.position] = Store(self.name, tuple(self.classes), tuple(fields))
         return self.rest() if self.rows.adopted else None
 
@@ -411,7 +415,7 @@ class MadeStore:
         """The other stores of the examples, their references to adopted objects moved."""
         known, leaves = self.batch.outcome.schema, self.batch.input
         moved: dict[str, Any] = {}
-        gone = {transfer.STARTS + s for s in self.rows.adopted}
+        gone = {packed.STARTS + s for s in self.rows.adopted}
         stores, lists = [], []
         for store in known.stores:
             if store.name in self.rows.adopted:
@@ -478,7 +482,7 @@ class Assembler:
             stores, lists = (*known.stores, *stores), (*known.lists, *lists)
             self.enums |= dict(self.outcome.enums)
         leaves |= self.columns
-        leaves |= {name: transfer.encode(words) for name, words in self.known.items() if name in leaves}
+        leaves |= {name: packed.encode(words) for name, words in self.known.items() if name in leaves}
         leaves[ROOT] = root.values
         if root.missing is not None:
             leaves[ROOT_MISSING] = root.missing
@@ -542,7 +546,7 @@ class Assembler:
     def of_batch(self, rows: Any, type: Ref | List, level: ResultLevel) -> Any:
         """Rows that are numbered in their examples, as those of the batch."""
         example = level.outcome.examples_of(xp.arange(level.count, dtype=xp.int32))
-        starts = self.input[transfer.STARTS + str(type.store)]
+        starts = self.input[packed.STARTS + str(type.store)]
         return xp.where(rows >= 0, taken(starts, example) + rows, -1).astype(xp.int32)
 
     @cached_property
@@ -567,16 +571,16 @@ class Assembler:
         """Data-dependent words, of the numbers that stand for them (`ir.texts.number`)."""
         self.refuse_traced(numbers)
         self.vocabulary(type)
-        name = transfer.VOCABULARY + type.vocabulary
+        name = packed.VOCABULARY + type.vocabulary
         if numbers.ndim == 2:
-            numbers = np.array([texts.number(w) for w in _spelt(np.asarray(numbers))], np.int64)
+            numbers = np.array([strings.number(w) for w in _spelt(np.asarray(numbers))], np.int64)
         if name not in self.known:
-            self.known[name] = list(transfer.decode(self.columns[name], self.enums.get(type.vocabulary)))
+            self.known[name] = list(packed.decode(self.columns[name], self.enums.get(type.vocabulary)))
         known = self.known[name]
-        places, least = {texts.number(w): k for k, w in enumerate(known)}, 0 if type == STR else texts.BEHIND
+        places, least = {strings.number(w): k for k, w in enumerate(known)}, 0 if type == STR else strings.BEHIND
         distinct, which = np.unique(np.asarray(numbers), return_inverse=True)
         for n in distinct.tolist():
-            if n not in places and n >= least and (made := texts.word(n)) is not None:  # the program has made it
+            if n not in places and n >= least and (made := strings.word(n)) is not None:  # the program has made it
                 places[n] = len(known)
                 known.append(made)
         rows = np.array([places.get(n, -1) for n in distinct.tolist()], np.int32)
@@ -592,10 +596,10 @@ class Assembler:
 
     def vocabulary(self, type: Tag) -> None:
         """Tags are positions in the vocabulary of the input, and behind it the constants of the program."""
-        name = transfer.VOCABULARY + type.vocabulary
+        name = packed.VOCABULARY + type.vocabulary
         if name not in self.columns:
             words = self.outcome.words.get(name)
-            self.columns[name] = self.input.get(name, transfer.encode(())) if words is None else words
+            self.columns[name] = self.input.get(name, packed.encode(())) if words is None else words
         self.enums |= {n: c for n, c in self.outcome.enums if n == type.vocabulary}
 
     def fixed(self, value: Any, level: ResultLevel) -> ResultCell:
@@ -606,7 +610,7 @@ class Assembler:
             kind = Tag(_enum_name(type(value)) if isinstance(value, enum.Enum) else STR.vocabulary)
             if isinstance(value, enum.Enum):
                 self.enums[kind.vocabulary] = type(value)
-            return self.word(np.full(count, texts.number(value)), kind)
+            return self.word(np.full(count, strings.number(value)), kind)
         whole = jnp.asarray(value)
         return ResultCell(type_of(value), jnp.broadcast_to(whole, (count, *whole.shape)))
 
@@ -743,7 +747,7 @@ class Assembler:
             fields.append(self.field(key, held, f"{name}.{key}", (0,)))
         self.stores[position] = Store(name, (_class(name, heap.fields),), tuple(fields))
         self.columns[f"{name}.#tag"] = xp.zeros(count, xp.int32)
-        self.columns[transfer.STARTS + name] = rows.offsets
+        self.columns[packed.STARTS + name] = rows.offsets
 
     def strings_in_memory(self, heap: HeapTemplate, rows: CutBuffers) -> Any:
         """The numbers of the strings of memory, whose code points stand in segments, and behind them that of ''."""
@@ -753,7 +757,7 @@ class Assembler:
         letters = "".join(map(chr, np.asarray(inside.of(array_of(self.outcome.whole[heap.columns[0]]))).tolist()))
         ends = np.asarray(inside.offsets).tolist()
         words = [letters[a:b] for a, b in itertools.pairwise(ends)]
-        return np.array([texts.number(w) for w in (*words, "")], np.int64)
+        return np.array([strings.number(w) for w in (*words, "")], np.int64)
 
     def record(self, template: Container, level: ResultLevel) -> ResultCell:
         """An object of every row, in a store of its own."""
@@ -781,7 +785,7 @@ class Assembler:
             fields.append(self.field(str(of), cell, f"{name}.{column}", tuple(owners) if members else (0,)))
         self.stores[position] = Store(name, _classes(name, template, members), tuple(fields))
         self.columns[f"{name}.#tag"] = tags
-        self.columns[transfer.STARTS + name] = level.starts
+        self.columns[packed.STARTS + name] = level.starts
         return ResultCell(Ref(name), xp.arange(level.count, dtype=xp.int32))
 
     def field(self, name: str, cell: ResultCell, column: str, classes: tuple[int, ...]) -> Field:
@@ -803,7 +807,7 @@ class Assembler:
             classes.append(Class(f"{name}{k}", "value", _class_of(cell.type)))
         self.stores[position] = Store(name, tuple(classes), tuple(fields))
         self.columns[f"{name}.#tag"] = xp.asarray(index, xp.int32)
-        self.columns[transfer.STARTS + name] = level.starts
+        self.columns[packed.STARTS + name] = level.starts
         return ResultCell(Ref(name), xp.arange(level.count, dtype=xp.int32))
 
     def written_out(self, template: Container, level: ResultLevel) -> ResultCell:
@@ -830,8 +834,8 @@ class Assembler:
         if elements.missing is not None:
             self.columns[f"{name}.#values?"] = elements.missing
         self.columns[f"{name}.#offsets"] = offsets
-        self.columns[transfer.STARTS + name] = starts
-        self.columns[transfer.STARTS + f"{name}.#values"] = offsets[starts]
+        self.columns[packed.STARTS + name] = starts
+        self.columns[packed.STARTS + f"{name}.#values"] = offsets[starts]
 
 
 def _class_of(kind: Type) -> type | None:
@@ -842,7 +846,7 @@ def _class_of(kind: Type) -> type | None:
 
 
 def _spelt(rows: Any) -> list[str]:
-    """Strings of their lengths and code points, a row for each (`passes/strings/spelling.py`)."""
+    """Strings of their lengths and code points, a row for each (`passes/code_points.py`)."""
     return ["".join(map(chr, row[1 : 1 + row[0]])) for row in rows.tolist()]
 
 

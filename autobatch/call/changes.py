@@ -21,11 +21,11 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from autobatch.backends.llvm.reading.machine import reading_machine
+from autobatch.backends.llvm.reading import reading_machine
 from autobatch.call import plain
 from autobatch.call.arguments import ArgumentSlot, BoundArguments
-from autobatch.call.batches.batch import Batch
-from autobatch.call.batches.data import Examples
+from autobatch.call.batch import Batch
+from autobatch.call.examples import Examples
 from autobatch.call.results import ChangedPart, not_changed, unbatch, unbatched
 from autobatch.data.ragged import Ragged
 from autobatch.data.reading import objects_of

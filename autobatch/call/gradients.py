@@ -18,8 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.backends.cuda.arrays import DeviceArray
-from autobatch.call import transfer
+from autobatch.backends.cuda.device import DeviceArray
+from autobatch.call import packed
 from autobatch.call.arguments import (
     PLAIN,
     ArgumentNode,
@@ -34,15 +34,13 @@ from autobatch.call.arguments import (
     one_level,
     parts,
 )
-from autobatch.call.batches.batch import Batch
-from autobatch.call.batches.groups import BatchForm, BatchLeaves, with_rows
-from autobatch.call.grouped import GroupedBatch
+from autobatch.call.batch import Batch, GroupedBatch
+from autobatch.call.packed import BatchForm, BatchLeaves, with_rows
 from autobatch.call.results import Objects
-from autobatch.compiler.differentials import moves
-from autobatch.data.columns import ROOT, columns_of
+from autobatch.compiler.executables import moves
+from autobatch.data.columns import ROOT, UNKNOWN, Field, ListStore, Schema, Store, columns_of
 from autobatch.data.leaves import STRUCTURE, is_graph_class
 from autobatch.data.ragged import Ragged
-from autobatch.data.schema import UNKNOWN, Field, ListStore, Schema, Store
 from autobatch.data.unpack import Common
 from autobatch.errors import BatchError
 from autobatch.ir.core import FLOAT, Array, BuiltObject, List, Ref, Type
@@ -170,7 +168,7 @@ def derivatives_like(batch: Batch, derivatives: Mapping[str, Any]) -> Batch:
         return batch_of(leaves.columns, form, derivatives)
     group = batch.on_host
     columns = group.columns
-    held = transfer.to_leaves(columns, {space: int(starts[-1]) for space, starts in columns.starts.items()})
+    held = packed.to_leaves(columns, {space: int(starts[-1]) for space, starts in columns.starts.items()})
     enums = tuple((n, type(v[0])) for n, v in columns.vocabularies.items() if n != "str" and v)
     form = BatchForm(group.schema, group.count, group.width, enums=enums, component=batch.component)
     return batch_of(held, form, derivatives)
@@ -370,7 +368,7 @@ class _Fit:
 def same_rows(a: Batch, b: Batch) -> bool:
     """Have two batches as many rows of everything in each example, as far as that is known?"""
     own, other = a.parts()[0].columns, b.parts()[0].columns
-    for name in (n for n in own if n.startswith(transfer.STARTS)):
+    for name in (n for n in own if n.startswith(packed.STARTS)):
         if name not in other:
             return False
         if not isinstance(own[name], jax.core.Tracer) and not isinstance(other[name], jax.core.Tracer):

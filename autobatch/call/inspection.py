@@ -19,9 +19,9 @@ import numpy as np
 
 from autobatch.backends.cuda.device import names
 from autobatch.backends.cuda.program import CudaProgram
-from autobatch.backends.llvm.whole.program import WholeProgram
-from autobatch.backends.llvm.whole.running import (
+from autobatch.backends.llvm.program import (
     CHUNK,
+    WholeProgram,
     arrays_for,
     fits,
     object_of,
@@ -35,15 +35,14 @@ from autobatch.call.exporting import PLATFORMS, Calling, export
 from autobatch.call.prepared import Prepared
 from autobatch.call.specialisations import compiling_nothing
 from autobatch.call.specialise import SpecialisedProgram
-from autobatch.common.targets import Target, made_for
-from autobatch.common.targets import target as find_target
-from autobatch.compiler.reporting import failures_of
+from autobatch.common.runtime import Target, made_for
+from autobatch.common.runtime import target as find_target
+from autobatch.compiler.executables import failures_of
 from autobatch.data.columns import Ints
 from autobatch.data.ragged import distinguishing, group_title
 from autobatch.errors import BatchError, ExampleError, PlanError, TargetError, entry
-from autobatch.ir.core import Array
+from autobatch.ir.core import Array, Container, Output, Template
 from autobatch.ir.jax_compat import as_jax
-from autobatch.ir.template import Container, Output, Template
 
 # ---- handles
 #
@@ -53,7 +52,7 @@ from autobatch.ir.template import Container, Output, Template
 #     handle(x)          arrays of NumPy as they were: their addresses go to the code, and arrays of NumPy come back
 #     handle([1, 2])     anything else of these types: as `f` itself does it, but never compiled
 #
-# A handle takes batches of any size. `autobatch/backends/llvm/whole/running.py` is what the first way costs.
+# A handle takes batches of any size. `autobatch/backends/llvm/program.py` is what the first way costs.
 
 
 Call = Callable[..., Any]
@@ -547,7 +546,7 @@ class Lowered:
         llvm.
 
         `target`: compile ahead of time for a machine that need not be here, by XLA whatever the back end: "tpu:v5e",
-        "cuda:h100", or "cpu", "tpu", "cuda" for the device of that kind that is here (`targets.py`). Raises
+        "cuda:h100", or "cpu", "tpu", "cuda" for the device of that kind that is here (`common/runtime.py`). Raises
         TargetError where nothing here compiles for it."""
         if target is not None:
             return CompiledFor([self.executable_for(found := find_target(target))], found)

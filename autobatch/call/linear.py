@@ -18,9 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.call.arguments import PLAIN, BoundArguments, PackedArgument, Sharing, fill, is_array
-from autobatch.call.batches.batch import Batch, pack_fresh
-from autobatch.call.batches.data import Examples
-from autobatch.call.batches.groups import data_tables, with_rows
+from autobatch.call.batch import Batch, GroupedBatch, pack_fresh
+from autobatch.call.examples import Examples
 from autobatch.call.gradients import (
     Numbered,
     Selection,
@@ -37,19 +36,19 @@ from autobatch.call.gradients import (
     same_rows,
     tangents_of_objects,
 )
-from autobatch.call.grouped import GroupedBatch
 from autobatch.call.native import ARRAYS, Moved, in_same_places
+from autobatch.call.packed import data_tables, with_rows
 from autobatch.call.prepared import Prepared
 from autobatch.call.results import printing_results as printed
 from autobatch.call.results import returned
 from autobatch.call.shapes import ByShape, JoinedResults
 from autobatch.common.sparse_rows import SparseRows
-from autobatch.compiler import differentials
-from autobatch.compiler.differentials import Moving, Wrt, floats, moves, with_floats
+from autobatch.compiler import executables
+from autobatch.compiler.executables import Moving, Wrt, floats, moves, with_floats
 from autobatch.data.columns import Ints, columns_of
 from autobatch.errors import BatchError, UnsupportedError
-from autobatch.ir.core import Array
-from autobatch.ir.template import (
+from autobatch.ir.core import (
+    Array,
     ChoiceTemplate,
     Container,
     Fixed,
@@ -247,7 +246,7 @@ class LinearCall:
     def linearise(self, wrt: Wrt, by_rows: bool = False) -> tuple[Any, Callable[[Any], Any]]:
         p = self.prepared
         if p.is_interpreted:
-            found, pull = differentials.linearised(p.compute, p.shared, p.tables, wrt)
+            found, pull = executables.linearised(p.compute, p.shared, p.tables, wrt)
             return found, (lambda cts: (rows_alone(p, pull(cts)[0], wrt),)) if by_rows else pull
         with p.program.in_memory(p.ready.signature):
             found, pull = p.program.derivatives.linearised(p.shared, p.tables, p.ready.signature, wrt, by_rows)
@@ -295,7 +294,7 @@ class LinearCall:
     def pushed(self, tangents: Moving, wrt: Wrt) -> tuple[Any, list[Any]]:
         p = self.prepared
         if p.is_interpreted:
-            return differentials.pushed(p.compute, p.shared, p.tables, tangents, wrt)
+            return executables.pushed(p.compute, p.shared, p.tables, tangents, wrt)
         made: tuple[Any, list[Any]] = p.program.derivatives.pushed(p.shared, p.tables, tangents, p.ready.signature, wrt)
         return made
 
@@ -303,7 +302,7 @@ class LinearCall:
         p = self.prepared
         weight = weight_of(p)
         if p.is_interpreted:
-            return differentials.curvature(p.compute, p.shared, p.tables, tangents, weight, wrt, moved, output)
+            return executables.curvature(p.compute, p.shared, p.tables, tangents, weight, wrt, moved, output)
         made: tuple[Any, Moving] = p.program.derivatives.curvature(
             p.shared, p.tables, tangents, weight, p.ready.signature, wrt, moved, output
         )
@@ -389,7 +388,7 @@ def gradient_by_xla(p: Prepared, wrt: Wrt, output: int, by_rows: bool) -> tuple[
     """What a program computes, and the derivative of the sum of one result over all examples that have not failed."""
     weight = weight_of(p)
     if p.is_interpreted:
-        found, moving = differentials.with_gradient(p.compute, p.shared, p.tables, weight, wrt, output)
+        found, moving = executables.with_gradient(p.compute, p.shared, p.tables, weight, wrt, output)
         return found, rows_alone(p, moving, wrt) if by_rows else moving
     with p.program.in_memory(p.ready.signature):
         made: tuple[Any, Moving] = p.program.derivatives.with_gradient(

@@ -16,22 +16,21 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
-from autobatch.backends.cuda.arrays import DeviceArray, Foreign, is_foreign
-from autobatch.backends.cuda.device import driver
+from autobatch.backends.cuda.device import DeviceArray, Foreign, driver, is_foreign
 from autobatch.backends.cuda.program import ones
 from autobatch.backends.interface import FunctionCode, FunctionProgram, Placement
 from autobatch.backends.llvm.lanes.tensors import KEY
-from autobatch.backends.llvm.whole.running import MachineCode
+from autobatch.backends.llvm.program import MachineCode
 from autobatch.call.arguments import BoundArguments, one_level
-from autobatch.call.batches.batch import Batch
-from autobatch.call.batches.data import Examples, raw
-from autobatch.call.batches.groups import ARGUMENT, Tables
+from autobatch.call.batch import Batch
+from autobatch.call.examples import Examples, raw
+from autobatch.call.packed import ARGUMENT, Tables
 from autobatch.call.results import texts_of
 from autobatch.call.specialise import SpecialisedProgram, parameters
 from autobatch.compiler.choice import CallFacts, use_of
-from autobatch.compiler.computed import ArrayResult, Result, StructureResult
+from autobatch.compiler.executables import ArrayResult, Result, StructureResult
 from autobatch.data import columns
-from autobatch.data.schema import WORDS, ColumnInput, Schema
+from autobatch.data.columns import WORDS, ColumnInput, Schema
 from autobatch.errors import BatchError, DeviceError, UnsupportedError
 from autobatch.ir.core import INT, Array, List, Ref
 from autobatch.ir.jax_compat import as_jax, integers_are_wide, to_device

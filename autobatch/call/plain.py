@@ -23,7 +23,7 @@ from autobatch.call.arguments import BoundArguments
 from autobatch.call.results import Failures, stack
 from autobatch.errors import ExampleError, Failure, UnsupportedError
 from autobatch.ir import jax_compat
-from autobatch.passes.control.overflows import UNKNOWN
+from autobatch.passes.overflows import UNKNOWN
 
 # ---- wording
 #

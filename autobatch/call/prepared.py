@@ -18,23 +18,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.backends.interface import Placement
-from autobatch.call import native, results, transfer
+from autobatch.call import native, packed, results
 from autobatch.call.arguments import BoundArguments, PackedArgument
 from autobatch.call.assembly import Outcome
-from autobatch.call.batches.data import FAILED, Examples
+from autobatch.call.examples import FAILED, Examples, Ready
 from autobatch.call.native import SOMEWHERE, Moved
-from autobatch.call.ready import Ready
+from autobatch.call.packed import refuse, refuse_failed
 from autobatch.call.specialise import SpecialisedProgram
-from autobatch.call.transfer import refuse, refuse_failed
 from autobatch.common.cache import logger
 from autobatch.compiler.choice import PATIENCE
-from autobatch.compiler.computed import ArrayResult, Result
-from autobatch.compiler.reporting import failures_of
+from autobatch.compiler.executables import ArrayResult, Result, failures_of
 from autobatch.errors import Error, ExampleError, Failure, SourceError, warn_of_xla
-from autobatch.ir.capacity import NO_ROOM, TOO_LARGE, TOO_LARGE_FOR_HOST, needs_bits, room_of
+from autobatch.ir.buffers import NO_ROOM, TOO_LARGE, TOO_LARGE_FOR_HOST, needs_bits, room_of
+from autobatch.ir.core import Output
 from autobatch.ir.jax_compat import by_numpy, integers_are_wide, is_transformed, wide_integers
 from autobatch.ir.leaf import is_endless, is_too_deep
-from autobatch.ir.template import Output
 from autobatch.options import Options
 
 # ---- room
@@ -89,7 +87,7 @@ def ask_for_bits(failures: Sequence[Failure]) -> None:
 
 def _of_width(failure: Failure) -> Failure:
     """A failure with the words for integers of 64 bits, where the device has these."""
-    is_wide = (failure.kind, failure.message) == TOO_LARGE and transfer.x64()
+    is_wide = (failure.kind, failure.message) == TOO_LARGE and packed.x64()
     return replace(failure, message=TOO_LARGE_FOR_HOST[1]) if is_wide else failure
 
 
@@ -102,7 +100,7 @@ _widens = ContextVar("widens", default=False)
 
 @contextmanager
 def _narrow_at_first(again: bool) -> Iterator[None]:
-    token = _widens.set(again and not transfer.x64() and not is_transformed())
+    token = _widens.set(again and not packed.x64() and not is_transformed())
     try:
         yield
     finally:
@@ -173,7 +171,7 @@ class KnownCapacities:
     @property
     def is_wide(self) -> bool:
         """Does a call compute with integers of 64 bits, where JAX does not trace it?"""
-        return self.wide and not transfer.x64() and not is_transformed()
+        return self.wide and not packed.x64() and not is_transformed()
 
     def enough_for(self, call: Callable[[], T], backend: str = "xla") -> T:
         """What a call gives, which is made again, with more room, or by machine code with more bits where that may be

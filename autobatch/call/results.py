@@ -24,20 +24,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.backends.cuda.arrays import DeviceArray
+from autobatch.backends.cuda.device import DeviceArray
 from autobatch.call.arguments import BoundArguments, is_leaf, same_structure
 from autobatch.call.assembly import Assembler, Outcome, Result
-from autobatch.call.batches.batch import Batch
-from autobatch.call.grouped import pack
-from autobatch.compiler.computed import ArrayResult, RaggedResult, StructureResult
+from autobatch.call.batch import Batch, pack
+from autobatch.compiler.executables import ArrayResult, RaggedResult, StructureResult
 from autobatch.data.ragged import Ragged
 from autobatch.data.spec import element_type
 from autobatch.data.unpack import Common
 from autobatch.errors import DESCRIBED, BatchError, Failure, entry
 from autobatch.frontend.types.statics import make_object
-from autobatch.ir.core import Array, Tag
-from autobatch.ir.printed import Printed, PrintedLine, PrintedNotes, printed
-from autobatch.ir.template import (
+from autobatch.ir.core import (
+    Array,
     ChangedArguments,
     ChangedFields,
     ChoiceTemplate,
@@ -47,8 +45,10 @@ from autobatch.ir.template import (
     OptionalTemplate,
     Output,
     Pointer,
+    Tag,
     Template,
 )
+from autobatch.ir.strings import Printed, PrintedLine, PrintedNotes, printed
 
 # ---- blueprints
 #

@@ -2,7 +2,7 @@
 
     f([Photo(3x4), Photo(5x6), Photo(3x4)])
     f([Photo(3x4), Photo(3x4)])    f([Photo(5x6)])        each its own types, its own program, its own plan
-    results in the order of the examples                  (`shapes.py`)
+    results in the order of the examples
 
 Arrays that differ in the first axis only are ragged columns, which a function may iterate, index, reduce and take the
 length of. Where it needs the whole array (`W @ x`), the compiler refuses the ragged column; then the batch is cut by
@@ -23,14 +23,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.call.arguments import ArgumentSlot, BoundArguments, canonical, is_array, one_level
-from autobatch.call.batches.batch import Batch
-from autobatch.call.batches.data import KnownTypes, NeedsWhole
-from autobatch.call.batches.groups import BatchForm, BatchLeaves
-from autobatch.call.grouped import GroupedBatch, order_of, pack, rounded_up, whole_arrays
+from autobatch.call.batch import Batch, GroupedBatch, order_of, pack, rounded_up, whole_arrays
+from autobatch.call.examples import KnownTypes, NeedsWhole
+from autobatch.call.packed import BatchForm, BatchLeaves
 from autobatch.call.results import Failures, unbatch
-from autobatch.data.columns import ROOT, Ints, offsets_of
+from autobatch.data.columns import ROOT, Ints, Schema, offsets_of
 from autobatch.data.ragged import Ragged, ShapesDiffer
-from autobatch.data.schema import Schema
 from autobatch.errors import BatchError, Error, ExampleError, Failure, PlanError, SourceError
 from autobatch.frontend.lowering.state import DictsDiffer
 from autobatch.ir.jax_compat import row_type

@@ -14,16 +14,15 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from autobatch.call import transfer
+from autobatch.call import packed
 from autobatch.call.arguments import COLUMNS, BoundArguments, Order, PackedArgument, Sharing, has_columns, order_of
-from autobatch.call.batches.data import Component, Examples
-from autobatch.call.batches.groups import Group, Planner
+from autobatch.call.examples import Component, Examples
+from autobatch.call.packed import Group, Planner
 from autobatch.call.prepared import KnownCapacities, widen
 from autobatch.call.specialise import SpecialisedProgram, parameters
 from autobatch.call.warm import Matcher, pattern_of
 from autobatch.common.cache import Bounded, CacheInfo, Key, differences, logger
-from autobatch.common.runtime import collecting_later
-from autobatch.common.stages import Timings, compiling
+from autobatch.common.runtime import Timings, collecting_later, compiling
 from autobatch.compiler.choice import (
     ALIKE,
     WHOLE,
@@ -35,14 +34,14 @@ from autobatch.compiler.choice import (
     is_use,
 )
 from autobatch.compiler.pipeline import compile as compile_program
-from autobatch.data.snapshot import Snapshot
+from autobatch.data.walk import Snapshot
 from autobatch.errors import PlanError, SourceError, warn_of_xla
 from autobatch.frontend.syntax.reread import read
 from autobatch.frontend.types.needs import Needed
 from autobatch.frontend.types.statics import same_static
 from autobatch.ir.core import Array
 from autobatch.options import Options
-from autobatch.passes.control.refuse import WideConstantError
+from autobatch.passes.failures import WideConstantError
 
 TRIED_ONE_BY_ONE = 8
 """So many integers at most are tried one by one, where the compiler cannot say which of them it needs."""
@@ -141,7 +140,7 @@ class Specialisations:
         self, way: Way, bound: BoundArguments, examples: Examples, options: Options
     ) -> tuple[SpecialisedProgram, list[Any]] | None:
         """The program for a call that looks like one before it, and the call's shared leaves; made without a key."""
-        form, held, x64 = bound.key, examples.looks, transfer.widths()
+        form, held, x64 = bound.key, examples.looks, packed.widths()
         for seen in self._seen:
             same = seen.options is options and seen.x64 == x64 and seen.way == way
             if same and seen.form == form and seen.examples == held:
@@ -165,7 +164,7 @@ class Specialisations:
         if len(known) < len(shared) or found.deciding or len((matcher := Matcher(known)).numbers) != leaves:
             return  # more than numbers, a container that stands twice, or integers that decide structure
         self._seen = (
-            _Seen(way, bound.key, examples.looks, options, transfer.widths(), matcher, found),
+            _Seen(way, bound.key, examples.looks, options, packed.widths(), matcher, found),
             *self._seen[: RECENT - 1],
         )
 
@@ -339,7 +338,7 @@ class Specialisations:
             planned
             for p in programs
             if p.key.schema == group.schema
-            and p.key.x64 == transfer.widths()
+            and p.key.x64 == packed.widths()
             and sum(not c.array for c in p.components) == group.width
             and not any(p.components[k].array for k in p.on_host)
             and p.is_current()

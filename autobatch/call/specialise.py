@@ -21,25 +21,32 @@ import jax.numpy as jnp
 import numpy as np
 
 from autobatch.backends.interface import Mode
-from autobatch.backends.interpret.program import on_host
-from autobatch.call import results, transfer
+from autobatch.backends.interpret import on_host
+from autobatch.call import packed, results
 from autobatch.call.arguments import Order
 from autobatch.call.assembly import MadeRows
-from autobatch.call.batches.data import FAILED, Component, Examples, array_columns, raw, zeros
-from autobatch.call.batches.groups import ARGUMENT, TOKEN, Group, Planner, Tables, data_tables, with_rows
-from autobatch.call.ready import PlannedProgram, Ready
-from autobatch.common import stages
+from autobatch.call.examples import FAILED, Component, Examples, PlannedProgram, Ready, array_columns, raw, zeros
+from autobatch.call.packed import ARGUMENT, TOKEN, Group, Planner, Tables, data_tables, with_rows
+from autobatch.common import runtime
 from autobatch.common.cache import Bounded, Key, logger
-from autobatch.common.runtime import until_ready
-from autobatch.common.targets import Target, made_for
+from autobatch.common.runtime import Target, made_for, until_ready
 from autobatch.compiler import pipeline
-from autobatch.compiler.computed import ArrayResult, RaggedResult, StructureResult, with_chosen, with_lists, with_none
-from autobatch.compiler.differentials import Differentials, mode_of, moves, refusing_forward
-from autobatch.data.columns import Columns
-from autobatch.data.schema import Schema
+from autobatch.compiler.executables import (
+    ArrayResult,
+    Differentials,
+    RaggedResult,
+    StructureResult,
+    mode_of,
+    moves,
+    refusing_forward,
+    with_chosen,
+    with_lists,
+    with_none,
+)
+from autobatch.data.columns import Columns, Schema
 from autobatch.data.spec import Number, Signature, element_type
 from autobatch.data.together import root_columns
-from autobatch.errors import ExampleError, PlanError
+from autobatch.errors import NOWHERE, ExampleError, PlanError, Span
 from autobatch.frontend.lowering.state import FreeVariable
 from autobatch.frontend.syntax.reread import read
 from autobatch.frontend.types.statics import MISSING, same_static
@@ -56,16 +63,16 @@ from autobatch.ir.core import (
     Tag,
     Type,
     Value,
+    is_numpy,
     operands,
+    outputs,
     regions,
     walk,
 )
-from autobatch.ir.manual_axes import as_one
-from autobatch.ir.rewrite import free_values
-from autobatch.ir.template import is_numpy, outputs
-from autobatch.passes.schedule.costs import too_large
+from autobatch.ir.jax_compat import as_one_over_axes
+from autobatch.ir.regions import free_values
+from autobatch.passes.costs import too_large
 from autobatch.planning.plan import DataPlan
-from autobatch.source import NOWHERE, Span
 
 # ---- reference
 #
@@ -132,7 +139,7 @@ class Reference:
     def plan(self, columns: Mapping[str, Any]) -> DataPlan:
         """The plan of the examples, from their columns."""
         form = self.form
-        held = transfer.from_leaves(form.schema, form.count, dict(form.enums), columns)
+        held = packed.from_leaves(form.schema, form.count, dict(form.enums), columns)
         plan = self.program.plan(Group(held, form.width).components)
         assert isinstance(plan, DataPlan)
         if plan.failures and not self.program.masks:
@@ -188,7 +195,7 @@ class SpecialisedProgram:
         compiled: pipeline.CompiledProgram,
         components: tuple[Component, ...],
         most: int,
-        timings: stages.Timings,
+        timings: runtime.Timings,
         numpy: tuple[bool, ...] = (),
         orders: Mapping[str, Order] = NO_ORDERS,
     ) -> None:
@@ -228,7 +235,7 @@ class SpecialisedProgram:
 
     def compiling(self, stage: str = "first run") -> AbstractContextManager[None]:
         """Inside, something of it is compiled."""
-        return stages.compiling(self.name, stage, self.planner.options().progress, self.timings)
+        return runtime.compiling(self.name, stage, self.planner.options().progress, self.timings)
 
     # -- integers that decide structure
 
@@ -338,7 +345,7 @@ class SpecialisedProgram:
         if not self.returned_words:
             return {}
         made = self.extended(vocabularies)
-        return {transfer.VOCABULARY + name: transfer.encode(made.get(name, ())) for name in self.returned_words}
+        return {packed.VOCABULARY + name: packed.encode(made.get(name, ())) for name in self.returned_words}
 
     @property
     def enums(self) -> tuple[tuple[str, type], ...]:
@@ -426,7 +433,9 @@ class SpecialisedProgram:
             self.kept.put(key, run := self._executable(*key))
         try:
             with self.compiling() if new else nullcontext():
-                made: Sequence[Any] = run(shared, tables) if concrete else as_one(run, list(shared), dict(tables))
+                made: Sequence[Any] = (
+                    run(shared, tables) if concrete else as_one_over_axes(run, list(shared), dict(tables))
+                )
             if self.compiled.may_run_long:
                 until_ready(made)
             if new:  # a device that computes behind our back would fail where the user reads the result

@@ -1,7 +1,7 @@
 """A call that looks like one before it: it takes the program of that call, without a look at what else it might take.
 
 Only calls whose arguments are numbers, arrays, and containers of Python with these: each number stands where it stood,
-with the class, dtype and shape that it had (`warm.py`); and, where machine code runs, lists of examples that are
+with the class, dtype and shape that it had; and, where machine code runs, lists of examples that are
 packed now, or were before, and are of the types that those were of. What such a call does beside that is what every
 call does (`prepared.py`). A call that fails is made again the long way, which finds the words.
 
@@ -20,15 +20,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.call import native, transfer
+from autobatch.call import native, packed
 from autobatch.call.arguments import BoundArguments, Order, order_of
-from autobatch.call.batches.batch import Batch, pack
-from autobatch.call.batches.data import Examples, raw
-from autobatch.call.batches.groups import Group, with_rows
+from autobatch.call.batch import Batch, pack_batch
+from autobatch.call.examples import NOTHING, Examples, raw
 from autobatch.call.native import in_same_places
+from autobatch.call.packed import Group, with_rows
 from autobatch.call.prepared import NeedsWideIntegers, OtherBackend, OutOfRoom, Prepared
-from autobatch.call.ready import NOTHING
-from autobatch.data.schema import Schema, without_numpy
+from autobatch.data.columns import Schema, without_numpy
 from autobatch.data.together import together
 from autobatch.errors import BatchError, Error, PlanError
 from autobatch.ir import jax_compat
@@ -210,7 +209,7 @@ class _Remembered:
     def result(self, args: tuple[Any, ...]) -> Any:
         """The result for other arguments; MISS where they do not look like its own."""
         try:
-            found = None if self.x64 != transfer.widths() else self.with_args(args)
+            found = None if self.x64 != packed.widths() else self.with_args(args)
             return MISS if found is None else self.run(found)
         except (Error, OutOfRoom, OtherBackend, NeedsWideIntegers):
             return MISS
@@ -265,7 +264,7 @@ def _packed(lists: Sequence[Any], like: Schema | None) -> Group | None:
     if not count or any(type(x) is not list or len(x) != count for x in lists):
         return None
     try:
-        return Group(pack(lists[0] if len(lists) == 1 else together(lists), like), len(lists))
+        return Group(pack_batch(lists[0] if len(lists) == 1 else together(lists), like), len(lists))
     except BatchError:
         return None
 
@@ -339,7 +338,7 @@ class Staged:
             numbers = jax_compat.leaves_of(args)
             if len(numbers) <= self.place or not self.types.issuperset(map(type, numbers)):
                 return MISS
-            if self.x64 != transfer.widths():
+            if self.x64 != packed.widths():
                 return MISS
             if numbers[self.place].shape != self.shape or not self.program.is_current() or not self.in_order(args):
                 return MISS
@@ -462,16 +461,16 @@ def _remembered(
         return None
     if made.operands is not None and jax.default_backend() != "cpu":
         return None
-    packed = [s.values for s in bound.slots if s.kind != "array"]
+    given_lists = [s.values for s in bound.slots if s.kind != "array"]
     kinds = (Batch,) if examples.kept else (list,)
-    lists = tuple(k for x in packed for k, given in enumerate(args) if x is given and type(x) in kinds)
+    lists = tuple(k for x in given_lists for k, given in enumerate(args) if x is given and type(x) in kinds)
     just_arrays = not lists and (made.operands is None or not native.program_of(program).inputs)
     new = examples.own == examples.schema
     if examples.kept:
-        new = new and group_of(packed) is not None and (made.operands is not None or not examples.arrays)
+        new = new and group_of(given_lists) is not None and (made.operands is not None or not examples.arrays)
     else:
         new = new and made.operands is not None
-    if len(lists) != len(packed) or not (new if lists else just_arrays):
+    if len(lists) != len(given_lists) or not (new if lists else just_arrays):
         return None
     args = tuple(x for k, x in enumerate(args) if k not in lists)
     patterns = [pattern_of(x, ordered=_ALL if ordered else ()) for x in args]
@@ -506,5 +505,5 @@ def _remembered(
     like = examples.schema if without_numpy(examples.schema) == examples.schema else None
     reads = None if made.operands is None or not lists else native.columns_read(program, examples.schema)
     slots = (*examples.arrays,)
-    key = options, transfer.widths()
+    key = options, packed.widths()
     return _Remembered(*key, matcher, kept, run, of_shared, of_arrays, tables, lists, slots, like, reads)

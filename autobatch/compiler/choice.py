@@ -31,9 +31,9 @@ from autobatch.backends.interface import (
     WholeFunction,
     Work,
 )
-from autobatch.backends.interpret.program import Interpret
-from autobatch.backends.llvm.whole.program import Llvm
-from autobatch.backends.llvm.whole.region import WholeRegion, work_of
+from autobatch.backends.interpret import Interpret
+from autobatch.backends.llvm.program import Llvm
+from autobatch.backends.llvm.region import WholeRegion, work_of
 from autobatch.backends.xla.program import Xla
 
 BY_ROWS: Mapping[str, Backend[RowEquations, Any, RowsProgram]] = {b.name: b for b in (Interpret(), Xla())}

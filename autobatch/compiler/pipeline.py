@@ -19,16 +19,15 @@ import jax
 import numpy as np
 
 from autobatch.backends.interface import Declined, FunctionProgram, Mode, RowEquations, WholeFunction
-from autobatch.backends.interpret.program import Interpret, Interpreted
-from autobatch.backends.llvm.binding.machine import binding_machine
-from autobatch.backends.llvm.whole.program import Llvm, WholeProgram
+from autobatch.backends.interpret import Interpret, Interpreted
+from autobatch.backends.llvm.binding import binding_machine
+from autobatch.backends.llvm.program import Llvm, WholeProgram
 from autobatch.backends.xla.program import Xla, XlaProgram, window_costs
 from autobatch.common import runtime
-from autobatch.common.runtime import not_cheap
-from autobatch.common.stages import stage
+from autobatch.common.runtime import not_cheap, stage
 from autobatch.compiler import choice
-from autobatch.compiler import pass_manager as pm
-from autobatch.compiler.computed import (
+from autobatch.compiler import passes as pm
+from autobatch.compiler.executables import (
     ArrayResult,
     RaggedResult,
     Result,
@@ -37,9 +36,10 @@ from autobatch.compiler.computed import (
     masked_elements,
     offsets,
 )
-from autobatch.compiler.control import (
+from autobatch.compiler.passes import (
     ControlledFunctions,
     MaskedFunctions,
+    PassManager,
     PassRequest,
     control,
     planned,
@@ -48,33 +48,29 @@ from autobatch.compiler.control import (
     with_arenas_alone,
     with_letters,
 )
-from autobatch.compiler.pass_manager import PassManager
 from autobatch.compiler.stored import ProgramFacts, ProgramStore, facts_of, is_plain, store_of
-from autobatch.data.columns import Columns
-from autobatch.data.schema import ColumnInput, Schema, SharedColumns, WordInput, columns_read, with_shared
+from autobatch.data.columns import ColumnInput, Columns, Schema, SharedColumns, WordInput, columns_read, with_shared
 from autobatch.data.spec import Number, PlanSpec, Signature, TableRequest, element_type
 from autobatch.data.together import combine
-from autobatch.errors import ExampleError, Failure
+from autobatch.errors import ExampleError, Failure, Span
 from autobatch.frontend import LoweredModule
-from autobatch.ir.core import INT, Apply, Array, Module, walk
+from autobatch.ir.core import INT, NO_INTEGERS, Apply, Array, Integers, Module, walk
 from autobatch.ir.leaf import is_too_deep
 from autobatch.ir.printer import print_module
 from autobatch.ir.system import System, print_system
-from autobatch.ir.template import NO_INTEGERS, Integers
 from autobatch.options import Options
-from autobatch.passes.analysis.structure import Decisions
-from autobatch.passes.control.overflows import unchecked
-from autobatch.passes.control.uniform_loops import Turns
-from autobatch.passes.frames.frames import in_recurrences
-from autobatch.passes.memory.rows import has_structure
-from autobatch.passes.schedule.costs import Footprint, table_request
-from autobatch.passes.schedule.fission import Recurrence, Schedule, print_schedule
-from autobatch.passes.strings.spelling import keeps_made_strings
+from autobatch.passes.code_points import keeps_made_strings
+from autobatch.passes.costs import Footprint, table_request
+from autobatch.passes.fission import Recurrence, Schedule, print_schedule
+from autobatch.passes.frames import in_recurrences
+from autobatch.passes.loops import Turns
+from autobatch.passes.object_rows import has_structure
+from autobatch.passes.overflows import unchecked
+from autobatch.passes.structure import Decisions
 from autobatch.planning.activations import HOPELESS, EndlessWatch, first_failures, host_limits, inspect
 from autobatch.planning.assemble import make_plan
 from autobatch.planning.bind import bind_plan, exact_outputs
 from autobatch.planning.plan import STEP, DataPlan, SizeClasses, Usual
-from autobatch.source import Span
 
 # ---- scheduling
 #
@@ -452,7 +448,7 @@ def compile(
     masks: bool = False,
     columns: Sequence[SharedColumns] = (),
 ) -> CompiledProgram:
-    """Compile `fun` for arguments whose array leaves are `ir.template.Input`; see `ir/template.py`.
+    """Compile `fun` for arguments whose array leaves are `ir.template.Input`; see `ir/core.py`.
 
     `traced`: parameters of the entry whose values only the device will know, and their names. `integers`: the shared
     inputs that are Python integers; `frontend.needs.Needed` is raised where one of them has to be static instead.

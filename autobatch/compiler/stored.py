@@ -8,7 +8,7 @@
 
 A file holds some programs that differ in their reads. It is JSON with a hash of itself, written whole: a file that was
 cut off, or that somebody else has changed, is none. What cannot be compared between processes (an object of a class of
-the user, say) is not kept, and such a function is lowered in each process (`stored.py`).
+the user, say) is not kept, and such a function is lowered in each process.
 """
 
 from __future__ import annotations
@@ -33,34 +33,40 @@ from typing import Any
 import jax
 import numpy as np
 
+from autobatch.backends.llvm.code import WholeCode
 from autobatch.backends.llvm.lanes.program import CodeOperand as Given
 from autobatch.backends.llvm.lanes.program import CodeSignature, EmittedCode, Result
 from autobatch.backends.llvm.machine_code import UnavailableError, host
-from autobatch.backends.llvm.whole.code import WholeCode
 from autobatch.common import cache
-from autobatch.compiler.computed import InMemory
-from autobatch.data.schema import Schema
+from autobatch.compiler.executables import InMemory
+from autobatch.data.columns import Schema
 from autobatch.data.spec import depth_of, element_type
+from autobatch.errors import Span
 from autobatch.frontend.lowering.lower import LoweredModule
 from autobatch.frontend.lowering.state import FreeVariable
 from autobatch.frontend.syntax.reread import read
 from autobatch.frontend.syntax.sources import LIBRARIES, is_user_function
 from autobatch.frontend.types.statics import MISSING, is_array
 from autobatch.ir import jax_compat
-from autobatch.ir.core import Apply, Array, List, Module, Operand, Type, walk
-from autobatch.ir.leaf import Site
-from autobatch.ir.template import (
+from autobatch.ir.core import (
+    Apply,
+    Array,
     Container,
     HeapTemplate,
     Input,
+    List,
+    Module,
+    Operand,
     Output,
     Template,
+    Type,
     heap_renumbered,
     is_numpy,
     renumbered,
+    walk,
 )
+from autobatch.ir.leaf import Site
 from autobatch.options import Options
-from autobatch.source import Span
 
 # ---- fingerprints
 #

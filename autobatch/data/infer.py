@@ -29,8 +29,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from autobatch.data.columns import MOST_CONSTANTS, UNKNOWN, VALUE, Class, Field, ListStore, Schema, Store
 from autobatch.data.leaves import COMPLEX, Category, category, describe_type, join, ragged_elem, vocabulary_of
-from autobatch.data.schema import MOST_CONSTANTS, UNKNOWN, VALUE, Class, Field, ListStore, Schema, Store
 from autobatch.errors import BatchError
 from autobatch.ir.core import BOOL, FLOAT, INT, STR, Array, BuiltObject, List, Ref, Tag, Type
 

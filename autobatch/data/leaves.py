@@ -23,8 +23,7 @@ import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
-from autobatch.data.columns import empty, host_dtype, host_shape
-from autobatch.data.schema import UNKNOWN
+from autobatch.data.columns import UNKNOWN, empty, host_dtype, host_shape
 from autobatch.ir import jax_compat
 from autobatch.ir.core import BOOL, FLOAT, INT, STR, Array, BuiltObject, List, Ref, Tag, Type
 

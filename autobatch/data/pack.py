@@ -17,10 +17,14 @@ from typing import Any
 import numpy as np
 
 from autobatch.data.columns import (
+    MOST_CONSTANTS,
     ROOT,
     ROOT_MISSING,
+    UNKNOWN,
+    VALUE,
     Columns,
     Ints,
+    Schema,
     columns_of,
     empty,
     empty_columns,
@@ -61,7 +65,6 @@ from autobatch.data.reading import (
     leaf_code,
     read_like,
 )
-from autobatch.data.schema import MOST_CONSTANTS, UNKNOWN, VALUE, Schema
 from autobatch.data.walk import (
     ObjectTable,
     ObjectWalk,

@@ -12,9 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.data.columns import ROOT, ROOT_MISSING, Columns, Ints, columns_of, has_mask
+from autobatch.data.columns import ROOT, ROOT_MISSING, Columns, Ints, Schema, columns_of, has_mask
 from autobatch.data.leaves import Category, category, join, type_of_value
-from autobatch.data.schema import Schema
 from autobatch.errors import BatchError
 from autobatch.ir.core import Array, List, Type
 

@@ -28,9 +28,12 @@ import numpy.typing as npt
 from autobatch.data.columns import (
     ROOT,
     ROOT_MISSING,
+    UNKNOWN,
+    VALUE,
     Column,
     Columns,
     Ints,
+    Schema,
     columns_of,
     empty,
     host_dtype,
@@ -59,7 +62,6 @@ from autobatch.data.leaves import (
     join,
     leaf_column,
 )
-from autobatch.data.schema import UNKNOWN, VALUE, Schema
 from autobatch.errors import BatchError
 from autobatch.ir.core import BOOL as BOOL_TYPE
 from autobatch.ir.core import FLOAT as FLOAT_TYPE

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from autobatch.data.columns import Ints
 from autobatch.ir.core import Apply, BuiltObject, List, Module, Operand, Ref, Type, Value
-from autobatch.ir.masked import out_of_turns
+from autobatch.ir.regions import out_of_turns
 from autobatch.ir.system import Link, Space
 
 # ---- returned
@@ -280,7 +280,7 @@ class RegionSpec:
 
 @dataclass(frozen=True)
 class CountedSpec:
-    """A loop that counts (`passes/frames/frames.py`), by positions of its arguments.
+    """A loop that counts (`passes/frames.py`), by positions of its arguments.
 
     `counter` ends the loop where it reaches `bound`, which `bounding` computes before the first turn, or is beyond it
     where `inclusive`. The turn behind a turn has the same arguments but for `steps`, by which counters grow; `delayed`,
@@ -420,7 +420,7 @@ class Edge:
 @dataclass(frozen=True, slots=True)
 class LoopRequest:
     """A level loop: the order of each task, in static order, and what its rows wait for. `costs[task]`: the cost of one
-    window of each width (`passes/schedule/costs.py`)."""
+    window of each width (`passes/costs.py`)."""
 
     tasks: tuple[int, ...]
     edges: tuple[Edge, ...]

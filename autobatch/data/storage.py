@@ -1,8 +1,8 @@
-"""Packed data on disk: arrays as they are, and a JSON text for the schema (`storage.py`). No pickle.
+"""Packed data on disk: arrays as they are, and a JSON text for the schema. No pickle.
 
 Classes and enums are stored as `module:qualified.name`, and found by that name where their module is imported already
 or the caller names them: a file imports nothing, and no code of it is run. What is read is checked against its schema
-before it is used (`storage.py`).
+before it is used.
 """
 
 from __future__ import annotations
@@ -29,9 +29,21 @@ import networkx as nx
 import numpy as np
 
 from autobatch.data import together
-from autobatch.data.columns import Column, Columns, Ints, columns_of, host_dtype, host_shape
+from autobatch.data.columns import (
+    VALUE,
+    Class,
+    Column,
+    Columns,
+    Field,
+    Ints,
+    ListStore,
+    Schema,
+    Store,
+    columns_of,
+    host_dtype,
+    host_shape,
+)
 from autobatch.data.leaves import INTEGER_LISTS, describe_library_object, is_graph_class, is_sparse_class
-from autobatch.data.schema import VALUE, Class, Field, ListStore, Schema, Store
 from autobatch.data.unpack import Unpacker, bare
 from autobatch.errors import BatchError, FileError
 from autobatch.ir import jax_compat

@@ -19,8 +19,14 @@ from numpy.typing import NDArray
 from autobatch.data.columns import (
     ROOT,
     ROOT_MISSING,
+    UNKNOWN,
+    VALUE,
+    Class,
     Columns,
+    Field,
     Ints,
+    Schema,
+    Store,
     columns_of,
     has_mask,
     host_dtype,
@@ -40,7 +46,6 @@ from autobatch.data.infer import (
     name_of_value,
     sort_of_place,
 )
-from autobatch.data.schema import UNKNOWN, VALUE, Class, Field, Schema, Store
 from autobatch.errors import BatchError
 from autobatch.ir.core import Array, List, Ref, Tag, Type
 

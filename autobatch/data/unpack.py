@@ -18,9 +18,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from autobatch.data.columns import ROOT, ROOT_MISSING, Columns, has_mask, wrap_keys
+from autobatch.data.columns import (
+    ROOT,
+    ROOT_MISSING,
+    Class,
+    Columns,
+    Field,
+    ListStore,
+    Schema,
+    Store,
+    has_mask,
+    wrap_keys,
+)
 from autobatch.data.leaves import fill_graph, is_graph_class, is_sparse_class, rebuild_sparse
-from autobatch.data.schema import Class, Field, ListStore, Schema, Store
 from autobatch.errors import BatchError
 from autobatch.ir.core import Array, List, Ref, Tag, Type
 

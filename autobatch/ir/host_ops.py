@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobatch.ir import jax_compat, leaf
-from autobatch.ir.capacity import TOO_LARGE_FOR_HOST
+from autobatch.ir.buffers import TOO_LARGE_FOR_HOST
 from autobatch.ir.core import Array
 from autobatch.ir.ops import Op
 

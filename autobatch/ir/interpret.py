@@ -25,8 +25,8 @@ import numpy as np
 from jax import lax
 from numpy.typing import NDArray
 
-from autobatch.errors import Error, Failure
-from autobatch.ir import host_ops, jax_compat, leaf, texts
+from autobatch.errors import NOWHERE, Error, Failure, Span
+from autobatch.ir import host_ops, jax_compat, leaf, strings
 from autobatch.ir.core import (
     Apply,
     Array,
@@ -49,7 +49,6 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.host_ops import host_dtype
 from autobatch.ir.ops import INHERENT, Op
-from autobatch.source import NOWHERE, Span
 
 # ---- bounds
 #
@@ -631,8 +630,8 @@ def _undefined(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: 
 def _text(op: Op, operands: Sequence[Any], results: Sequence[Any], memory: ExampleMemory) -> Operation:
     def apply(*xs: Any) -> Sequence[Any]:
         try:
-            found = texts.call(op["function"], op["args"], [texts.plain(x) for x in xs])
-        except texts.FAILURES as error:
+            found = strings.call(op["function"], op["args"], [strings.plain(x) for x in xs])
+        except strings.FAILURES as error:
             raise ExampleFailure(type(error).__name__, str(error)) from None
         return [found if isinstance(found, str) else np.array([found])]
 
@@ -657,16 +656,16 @@ _STRUCTURE: dict[str, Callable[[Op, Sequence[Any], Sequence[Any], ExampleMemory]
     **NUMBERED,
     "make": lambda op, operands, results, memory: lambda *xs: [MadeObject(op["of"], xs)],
     "adopt": lambda op, operands, results, memory: lambda ref: [ref],
-    "sort_order": lambda op, *_: lambda *keys: [[np.array([k]) for k in texts.order(keys, op["reverse"])]],
-    "find": lambda *_: lambda *xs: [np.array([texts.find(xs)])],
-    "put": lambda *_: lambda items, index, x: [texts.put(items, index, x)],
+    "sort_order": lambda op, *_: lambda *keys: [[np.array([k]) for k in strings.order(keys, op["reverse"])]],
+    "find": lambda *_: lambda *xs: [np.array([strings.find(xs)])],
+    "put": lambda *_: lambda items, index, x: [strings.put(items, index, x)],
     "text": _text,
-    "spelt": lambda op, *_: lambda *xs: [np.array(texts.spelt(op["function"], dict(op.params).get("room", 0), xs))],
+    "spelt": lambda op, *_: lambda *xs: [np.array(strings.spelt(op["function"], dict(op.params).get("room", 0), xs))],
     "tag": lambda op, operands, results, memory: lambda: [op["value"]],
     "tag_equal": lambda op, operands, results, memory: lambda a, b: [np.array([a == b])],
     "tag_index": _tag_index,
-    "word": lambda op, operands, results, memory: lambda tag: [np.array([texts.number(tag)])],
-    "word_of": lambda op, operands, results, memory: lambda number: [texts.word(int(number[0]))],
+    "word": lambda op, operands, results, memory: lambda tag: [np.array([strings.number(tag)])],
+    "word_of": lambda op, operands, results, memory: lambda number: [strings.word(int(number[0]))],
     "check": _check,
     "bounds": lambda op, operands, results, memory: lambda index: _in_range(op, index),
     "undefined": _undefined,

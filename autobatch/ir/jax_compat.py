@@ -1,7 +1,12 @@
-"""The one module that touches JAX beyond its everyday API: jaxprs in, leaf operations out.
+"""The one module that touches JAX beyond its everyday API: jaxprs in, leaf operations out; programs under `shard_map`.
 
 Supported: JAX 0.10 to 0.12. Semi-public names come from `jax.extend.core` and `jax.interpreters`; nothing is taken from
 `jax._src`, and of `jaxlib` one function, without which all works, too.
+
+Under `jax.shard_map` types say over which axes of the mesh a value varies. What we emit mixes values that vary with
+numbers that do not, in loops too, which JAX refuses. Each device runs the whole of it by itself, so there it is one
+operation, of whose inside those types say nothing: all of its operands vary, and all of its results. Operands that do
+not vary are cast, whose derivative is the sum over the axes (JAX's pages, "Manual parallelism with shard_map").
 """
 
 from __future__ import annotations
@@ -24,10 +29,9 @@ from jax.extend import core as jex
 from jax.extend.core import primitives
 from jax.interpreters import ad, batching, mlir
 
-from autobatch.errors import DeviceError
+from autobatch.errors import DeviceError, Span
 from autobatch.ir.core import Apply, Array, Literal, Operand, Type, Value
 from autobatch.ir.ops import Op
-from autobatch.source import Span
 
 try:  # private to JAX: half a hundred microseconds a call, and nothing else, depend on it
     from jaxlib.xla_client import batched_device_put
@@ -649,3 +653,86 @@ def _of(x: Any) -> Any:
     if type(x) is np.ndarray:
         return to_device(x)
     return jnp.asarray(x) if isinstance(x, _NUMBERS) else x
+
+
+# ---- shard_map
+
+
+NOWHERE: frozenset[str] = frozenset()
+
+
+def as_one_over_axes(function: Callable[..., Any], *trees: Any) -> Any:
+    """`function(*trees)`; one operation with a derivative in reverse where some array varies over axes of a mesh."""
+    leaves, structure = jax.tree.flatten(trees)
+    if not any(isinstance(x, jax.core.Tracer) for x in leaves):
+        return function(*trees)
+    axes = NOWHERE.union(*map(_axes, leaves))
+    if not axes:
+        return function(*trees)
+    return _run(function, structure, axes, [_over(jnp.asarray(x), axes) for x in leaves])
+
+
+def _run(function: Callable[..., Any], structure: Any, axes: frozenset[str], leaves: list[Any]) -> Any:
+    trees: dict[str, Any] = {}
+
+    def flat(*xs: Any) -> list[Any]:
+        found, trees["result"] = jax.tree.flatten(function(*jax.tree.unflatten(structure, xs)))
+        return found
+
+    def moving(xs: Any) -> list[int]:
+        return [k for k, x in enumerate(xs) if jnp.issubdtype(x.dtype, jnp.inexact)]
+
+    def forwards(*xs: Any) -> list[Any]:
+        """The results, then what the pullback holds."""
+        wrt = moving(xs)
+
+        def run(moved: list[Any]) -> tuple[list[Any], list[Any]]:
+            whole = list(xs)
+            for k, x in zip(wrt, moved, strict=True):
+                whole[k] = x
+            found = flat(*whole)
+            return [found[k] for k in moving(found)], found
+
+        _, pull, found = jax.vjp(run, [xs[k] for k in wrt], has_aux=True)
+        kept, trees["pull"] = jax.tree.flatten(pull)
+        return [*found, *kept]
+
+    @jax.custom_vjp
+    def call(*xs: Any) -> list[Any]:
+        return as_one(flat, xs)
+
+    def forward(*xs: Any) -> tuple[list[Any], Any]:
+        whole = as_one(forwards, xs)
+        count = trees["result"].num_leaves
+        return whole[:count], (whole[count:], xs)
+
+    def backward(held: Any, cotangents: list[Any]) -> Any:
+        kept, xs = held
+        given = [_over(ct, axes) for ct in cotangents if ct.dtype != jax.dtypes.float0]
+        given = [ct for ct in given if jnp.issubdtype(ct.dtype, jnp.inexact)]
+
+        def pulled(*values: Any) -> Any:
+            pull = jax.tree.unflatten(trees["pull"], values[: len(kept)])
+            return pull(list(values[len(kept) :]))[0]
+
+        found = iter(as_one(pulled, (*kept, *given)))
+        wrt = set(moving(xs))
+        return tuple(next(found) if k in wrt else None for k in range(len(xs)))
+
+    call.defvjp(forward, backward)
+    results = call(*leaves)
+    return jax.tree.unflatten(trees["result"], results)
+
+
+def _axes(x: Any) -> frozenset[str]:
+    """The axes of a mesh over which an array varies."""
+    if not isinstance(x, jax.core.Tracer):
+        return NOWHERE
+    found: Any = jax.typeof(x)
+    held = getattr(found, "manual_axis_type", None)
+    return getattr(held, "varying", None) or getattr(found, "vma", None) or NOWHERE
+
+
+def _over(x: Any, axes: frozenset[str]) -> Any:
+    missing = tuple(sorted(axes - _axes(x)))
+    return jax.lax.pcast(x, missing, to="varying") if missing else x

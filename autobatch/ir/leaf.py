@@ -1,4 +1,4 @@
-"""What leaf operations compute, on the values of one lane: the meaning that every back end batches.
+"""What leaf operations and folds compute, on the values of one lane: the meaning that every back end batches.
 
 JAX primitives are bound; our own numeric operations are rows of `NUMERIC`, written in `jax.numpy`. Structure
 (`OWN` operations with `host=True`) has no value on the device.
@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, assert_never
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from autobatch.errors import NOWHERE, Span
 from autobatch.ir import jax_compat
 from autobatch.ir.core import (
     BOOL,
@@ -32,9 +34,9 @@ from autobatch.ir.core import (
     Value,
     While,
 )
-from autobatch.ir.masked import limit_of
 from autobatch.ir.ops import Op
-from autobatch.source import NOWHERE, Span
+from autobatch.ir.regions import limit_of
+from autobatch.ir.system import Fold
 
 # ---- blocks
 #
@@ -439,6 +441,50 @@ def shared_extreme(kind: str, so_far: Any, count: Any, x: Any) -> tuple[Any, Any
     found, equal = extreme(kind, True, so_far, x), so_far - x == 0
     even = so_far - (so_far - x) / (count + 1)  # the number itself, and the mean of the derivatives
     return jnp.where(equal, even, found), jnp.where(equal, count + 1, jnp.where(found == x, 1, count))
+
+
+# ---- folds
+#
+# The meaning of folds, and of data columns on the device, as all back ends that compute rows have it.
+
+NEUTRAL: dict[str, Callable[[Any], Any]] = {
+    "sum": lambda dtype: np.zeros((), dtype),
+    "prod": lambda dtype: np.ones((), dtype),
+    "max": lambda dtype: _extreme(dtype, -1),
+    "min": lambda dtype: _extreme(dtype, 1),
+    "any": lambda dtype: np.zeros((), np.bool_),
+    "all": lambda dtype: np.ones((), np.bool_),
+}
+_COMBINE: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": jnp.add,
+    "prod": jnp.multiply,
+    "any": jnp.logical_or,
+    "all": jnp.logical_and,
+}
+
+
+def combine(fold: Fold) -> Callable[[Any, Any], Any]:
+    """What a fold holds after one more element."""
+    return _COMBINE.get(fold.kind) or partial(extreme, fold.kind, fold.even)
+
+
+def _extreme(dtype: Any, sign: int) -> Any:
+    if jnp.issubdtype(dtype, jnp.floating):
+        return np.asarray(sign * np.inf, dtype)
+    if dtype == np.bool_:
+        return np.asarray(sign > 0)
+    info = np.iinfo(dtype)
+    return np.asarray(info.max if sign > 0 else info.min, dtype)
+
+
+def data_column(values: Any, type: Array) -> Any:
+    """A column of the examples as the device computes with it."""
+    if type.dtype.startswith("key<"):
+        return jax.random.wrap_key_data(jnp.asarray(values), impl=jax_compat.key_implementation(type.dtype))
+    return jnp.asarray(values).astype(jax_compat.device_dtype(type))
+
+
+# ---- derivatives
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ class Op:
     """A leaf operation: a name and its static parameters. `exact`: on Python's integers, with a result that may need
     more bits than the device's have (`overflows.py`). `choice`: a `select_n` that stands for a branch, as
     Python's `max` does, or a read of one element of a list in memory, so that a row uses what it has chosen and nothing
-    else (`jax_compat.choosing`, `passes/analysis/liveness.py`)."""
+    else (`jax_compat.choosing`, `passes/liveness.py`)."""
 
     name: str
     params: tuple[tuple[str, Any], ...] = ()
@@ -175,7 +175,7 @@ OWN: dict[str, OwnOp] = {
         "that is in range wherever the element is read",
         fails=True,
     ),
-    # rows of the examples, by their numbers among those of one example (`passes/memory/chosen_rows.py`)
+    # rows of the examples, by their numbers among those of one example (`passes/chosen_rows.py`)
     "row": OwnOp("row(ref or list): the number of this row; -1 for None"),
     "row_of": OwnOp("row_of(int): the object or list of the example whose number (`row`) this is"),
     "rows_of": OwnOp(
@@ -205,11 +205,11 @@ OWN: dict[str, OwnOp] = {
     "word": OwnOp("word(tag): a number for a string or enum member; of one character, its code point"),
     "word_of": OwnOp("word_of(int): the string or enum member whose number (`word`) this is"),
     "text": OwnOp(
-        "text[function, args](x, ...): a function of strings and ints (`ir/texts.py`); `...` in `args`: the operands",
+        "text[function, args](x, ...): a function of strings and ints (`ir/strings.py`); `...` in `args`: the operands",
         fails=True,
     ),
     "spelt": OwnOp(
-        "spelt[function](x, ...): a function of strings, by their code points, and of ints (`spelt.py`); "
+        "spelt[function](x, ...): a function of strings, by their code points, and of ints; "
         "'packed'[room]: an array, the length and behind it the code points, with room for so many"
     ),
     "check": OwnOp(
@@ -251,14 +251,14 @@ OWN: dict[str, OwnOp] = {
     "pow": OwnOp("pow(x, y): `**`", host=False),
     "round": OwnOp("round[ndigits](x): half to even; int when ndigits is None", host=False),
     "int": OwnOp("int(x): towards zero", host=False),
-    # data-dependent control (`ir/masked.py`)
+    # data-dependent control (`ir/regions.py`)
     "masked": OwnOp(
         "masked[region, sites](x, ...): a region of arithmetic, branches and loops, lane by lane; where there are "
         "`sites`, its last result is a status: 0, or 1 + the position of what the lane has failed with; `cut`: lanes "
         "that fail, here or behind it, have no derivative",
         host=False,
     ),
-    # a derivative inside the function, of what it computes (`passes/control/masks.py`)
+    # a derivative inside the function, of what it computes (`passes/masks.py`)
     "seed": OwnOp("seed(x): the same number or array, which a derivative is taken by", host=False),
     "gradient": OwnOp(
         "gradient(y, x, ...): the derivatives of a number by seeds, on the paths from them to it", host=False

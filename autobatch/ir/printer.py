@@ -57,8 +57,8 @@ from autobatch.ir.core import (
     Value,
     While,
 )
-from autobatch.ir.masked import may_have_failed
 from autobatch.ir.ops import MARKS, OWN, Op, own
+from autobatch.ir.regions import may_have_failed
 
 NAMED: dict[str, Any] = {
     name: cls

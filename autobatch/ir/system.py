@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from autobatch.errors import NOWHERE, Span
 from autobatch.ir.core import Array, Literal
 from autobatch.ir.ops import Op
-from autobatch.source import NOWHERE, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Data:
 @dataclass(frozen=True, slots=True)
 class Compute:
     """A leaf operation on every row of `space` (once, when that is None). `used`: which of its results have a finite
-    derivative, or are used by all rows that have them (`passes/analysis/liveness.py`)."""
+    derivative, or are used by all rows that have them (`passes/liveness.py`)."""
 
     results: tuple[Variable, ...]
     op: Op

@@ -21,8 +21,8 @@ from typing import Any, NoReturn, assert_never
 import jax
 import numpy as np
 
-from autobatch.errors import Error
-from autobatch.ir import jax_compat, leaf, texts
+from autobatch.errors import NOWHERE, Error
+from autobatch.ir import jax_compat, leaf, strings
 from autobatch.ir.core import (
     BOOL,
     INT,
@@ -52,7 +52,6 @@ from autobatch.ir.core import (
 from autobatch.ir.leaf import BlockProgram, problems
 from autobatch.ir.ops import OWN, Op
 from autobatch.ir.printer import Marked, Note, print_function, print_type
-from autobatch.source import NOWHERE
 
 # ---- stages
 #
@@ -156,7 +155,7 @@ def _text(apply: Apply) -> tuple[Type, ...]:
     letters = apply.op["function"] == "of_letters"
     if not all(x.type == List(INT) if letters else _is_plain(x.type) for x in apply.operands):
         raise RuleError(f"{apply.op.name} takes {'a list of ints' if letters else 'strings and ints'}")
-    return (texts.FUNCTIONS[apply.op["function"]][1],)
+    return (strings.FUNCTIONS[apply.op["function"]][1],)
 
 
 def _element(apply: Apply) -> tuple[Type, ...]:
@@ -200,7 +199,7 @@ def _spelt(apply: Apply) -> tuple[Type, ...]:
         case "__eq__" | "fits_int":
             return (BOOL,)
         case name:
-            found = STR if name == "centred" else texts.FUNCTIONS[name][1]
+            found = STR if name == "centred" else strings.FUNCTIONS[name][1]
             return (List(INT) if found == STR else found,)
 
 
@@ -467,7 +466,7 @@ EXAMPLE = Stage("example", (Apply, If, For, While, Map, Call))
 """What the front end makes, and the passes over the per-example IR keep."""
 
 FUNCTIONS = Stage("functions", (Apply, If, Map, Call))
-"""Every loop has become a function that calls itself (`passes/control/uniform_loops.py`)."""
+"""Every loop has become a function that calls itself (`passes/loops.py`)."""
 
 MASKED = (Apply, If, For, While)
 """What the region of the operation `masked` may hold."""

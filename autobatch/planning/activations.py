@@ -5,7 +5,7 @@ activation. A call interns its arguments, so that equal activations of an exampl
 before it is expanded. What comes out are the *tables* of `PlanSpec`, and for each row the example it belongs to.
 
 Numbers are *pointers* here: `definition << 40 | row`. The result of a call is a pointer to a result slot of the
-callee's activation until the end, when slots are followed to what they hold; `made_lists.py` does that, for lists too.
+callee's activation until the end, when slots are followed to what they hold; `assemble.py` does that, for lists too.
 """
 
 from __future__ import annotations
@@ -20,11 +20,9 @@ from typing import Any, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.data.columns import Columns, Ints
-from autobatch.data.schema import Store
-from autobatch.data.scopes import DEPTH, SHIFT, TURN, FunctionActivations, GrowingArray, RowsOfRegion, join, merge
+from autobatch.data.columns import Columns, Ints, Store
 from autobatch.data.spec import CountedSpec, HostLimits, PlanSpec, RegionSpec, TableSpec
-from autobatch.errors import Failure, PlanError
+from autobatch.errors import NOWHERE, Failure, PlanError, Span
 from autobatch.ir.core import (
     Apply,
     Array,
@@ -46,10 +44,22 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.jax_compat import device_dtype
 from autobatch.options import Options
-from autobatch.planning.made_lists import Activations, MadeLists, Outgoing, Resolver
+from autobatch.planning.assemble import (
+    DEPTH,
+    SHIFT,
+    TURN,
+    Activations,
+    FunctionActivations,
+    GrowingArray,
+    MadeLists,
+    Outgoing,
+    Resolver,
+    RowsOfRegion,
+    join,
+    merge,
+)
 from autobatch.planning.scalar import FailedError, ScalarProgram, TooManyCallsError, as_column
 from autobatch.planning.structure_ops import StructuralResults, StructureOps
-from autobatch.source import NOWHERE, Span
 
 # ---- endless
 #

@@ -22,12 +22,11 @@ from typing import Any, assert_never
 
 import numpy as np
 
-from autobatch.data.columns import Columns, list_of, place
-from autobatch.data.schema import field_column
+from autobatch.data.columns import Columns, field_column, list_of, place
 from autobatch.data.spec import HostLimits, Number, is_list, joined
-from autobatch.errors import Error, Failure
-from autobatch.ir import host_ops, texts
-from autobatch.ir.capacity import TOO_LARGE_FOR_HOST
+from autobatch.errors import NOWHERE, Error, Failure, Span
+from autobatch.ir import host_ops, strings
+from autobatch.ir.buffers import TOO_LARGE_FOR_HOST
 from autobatch.ir.core import (
     Apply,
     Array,
@@ -51,7 +50,6 @@ from autobatch.ir.core import (
 from autobatch.ir.host_ops import host_dtype
 from autobatch.ir.interpret import words
 from autobatch.ir.ops import constant_key
-from autobatch.source import NOWHERE, Span
 
 # ---- scalar ops
 #
@@ -167,15 +165,15 @@ def _operation(instruction: Apply, columns: Columns, example: Callable[[], int])
         case "flatten":
             return joined
         case "text":
-            return lambda *xs: texts.call(op["function"], op["args"], xs)
+            return lambda *xs: strings.call(op["function"], op["args"], xs)
         case "sort_order":
-            return lambda *keys: tuple(texts.order(keys, op["reverse"]))
+            return lambda *keys: tuple(strings.order(keys, op["reverse"]))
         case "reduce":
             return REDUCE[op["kind"]]
         case "tag":
             return lambda: op["value"]
         case "word":
-            return texts.number
+            return strings.number
         case "tag_index":
             keys = {k: n for n, k in enumerate(op["keys"])}
             return lambda tag: keys[tag]

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.data.columns import Columns, Ints, list_of
-from autobatch.data.schema import field_column
+from autobatch.data.columns import Columns, Ints, field_column, list_of
 from autobatch.data.spec import PlanSpec
-from autobatch.ir import host_ops, texts
+from autobatch.ir import host_ops, strings
 from autobatch.ir.core import BOOL, Apply, Array, Call, Function, List, Map, Operand, Ref, Tag, Type
 from autobatch.ir.interpret import outside
 from autobatch.planning.scalar import FailedError, ScalarProgram, as_column, nothing, scalar_operation
@@ -159,9 +158,9 @@ class StructureOps:
         for k, row in enumerate(distinct.tolist()):
             operands = [self.plain(x, type) for x, type in zip(row, types, strict=True)]
             try:
-                found = texts.call(op["function"], op["args"], operands)
+                found = strings.call(op["function"], op["args"], operands)
                 values[k] = self.tag(result.vocabulary, found) if isinstance(result, Tag) else found
-            except texts.FAILURES:
+            except strings.FAILURES:
                 wrong[k] = True
         self.failing(wrong[which.reshape(-1)], example)
         return values[which.reshape(-1)].astype(bool if result == BOOL else np.int64)
@@ -169,7 +168,7 @@ class StructureOps:
     def numbers(self, type: Any, tags: Ints) -> Ints:
         """A number for each word (`texts.number`)."""
         distinct, which = np.unique(tags, return_inverse=True)
-        known = [texts.number(self.word(type.vocabulary, tag)) if tag >= 0 else -1 for tag in distinct.tolist()]
+        known = [strings.number(self.word(type.vocabulary, tag)) if tag >= 0 else -1 for tag in distinct.tolist()]
         return np.array(known, np.int64)[which.reshape(-1)]
 
     def plain(self, value: int, type: Any) -> Any:

@@ -1,7 +1,7 @@
 """Fit the constants of the costs that back ends state to what calls have taken.
 
 `python -m benchmarks.choice.fit FILE [FILE ...]`: reports of `python -m benchmarks.choice --json`. Prints constants for
-`backends/llvm/whole/program.py` and `backends/xla/program.py`, and the regret of choosing by them: the time of the back
+`backends/llvm/program.py` and `backends/xla/program.py`, and the regret of choosing by them: the time of the back
 end that they choose over that of the faster one. What is minimised is the regret, softened, and the error of the
 logarithms of times, cut off at a factor of 7: a program that XLA runs for seconds says nothing of the others.
 """
@@ -19,7 +19,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from autobatch.backends.interface import Load, Work
-from autobatch.backends.llvm.whole import program as of_llvm
+from autobatch.backends.llvm import program as of_llvm
 from autobatch.backends.xla import program as of_xla
 from autobatch.compiler.choice import CLOSE, CallFacts, load_of, use_of
 

@@ -21,10 +21,9 @@ from typing import Any
 import numpy as np
 
 from autobatch.api.batched import Batched
-from autobatch.backends.cuda.arrays import DeviceArray, made
-from autobatch.backends.cuda.device import LEGACY, Device, Place, current_device
+from autobatch.backends.cuda.device import LEGACY, Device, DeviceArray, Place, current_device, made
 from autobatch.backends.cuda.program import BLOCK, CudaProgram
-from autobatch.backends.llvm.whole.running import words_dtype, words_shape
+from autobatch.backends.llvm.program import words_dtype, words_shape
 from autobatch.errors import DeviceError
 from benchmarks.cuda import sass
 from examples.control import mandelbrot, ode

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 import autobatch as ab
-from autobatch.backends.llvm.targets import AVX2
-from autobatch.backends.llvm.whole.running import ArrayForm, ObjectFile, as_read, object_of, words_dtype, words_shape
+from autobatch.backends.llvm.machine_code import AVX2
+from autobatch.backends.llvm.program import ArrayForm, ObjectFile, as_read, object_of, words_dtype, words_shape
 from benchmarks.simd.kernels import KERNELS, Kernel
 from benchmarks.simd.peers import SOURCES, MissingError
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch.call.batches.loader import POOL, Sampling
+from autobatch.call.loader import POOL, Sampling
 from tests.api.nodes import chain, close, depth, params, total, trees
 
 

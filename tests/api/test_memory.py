@@ -9,7 +9,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.common import runtime
-from autobatch.passes.schedule.costs import Footprint, in_words
+from autobatch.passes.costs import Footprint, in_words
 from tests.api.nodes import Node, params, total, trees
 from tests.passes.frames.programs import parameters, prepared, random_tree, tree_lstm
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.call.batches.loader import Prefetched
+from autobatch.call.loader import Prefetched
 from autobatch.call.specialise import SpecialisedProgram
 from autobatch.options import current
 from tests.api.nodes import chain, close, params, total

@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.errors import Failure
-from autobatch.source import Span
+from autobatch.errors import Failure, Span
 
 
 @dataclass

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 import autobatch as ab
-from autobatch.compiler import reporting
+from autobatch.compiler import executables
 
 
 @ab.batched
@@ -43,7 +43,7 @@ def test_there_is_no_callback_of_jax():
     """With one, JAX would neither keep the program in its cache nor call it without Python."""
     lowered = jax.jit(doubled).lower(X)
     assert "callback" not in lowered.as_text()
-    assert reporting.TARGET in lowered.as_text()
+    assert executables.TARGET in lowered.as_text()
 
 
 def test_an_example_whose_result_nobody_wants_fails_all_the_same():
@@ -53,6 +53,6 @@ def test_an_example_whose_result_nobody_wants_fails_all_the_same():
 
 @pytest.mark.cpu
 def test_what_cannot_be_said_is_an_error_too(monkeypatch):
-    monkeypatch.setattr(reporting, "raise_what", lambda *_: 1 / 0)
+    monkeypatch.setattr(executables, "raise_what", lambda *_: 1 / 0)
     with pytest.raises(Exception, match="what it was cannot be said"):
         jax.block_until_ready(jax.jit(doubled)(-X))

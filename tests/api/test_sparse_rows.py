@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch.api.sparse_updates import SparseTransformation
+from autobatch.common.sparse_rows import SparseTransformation
 from tests.api.nodes import close
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.call.transfer import checksum, mixed_sum
+from autobatch.call.packed import checksum, mixed_sum
 from tests.api.nodes import chain, close, params, total
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.common import targets
+from autobatch.common import runtime
 from tests import quick_xla
 
 has_libtpu = importlib.util.find_spec("libtpu") is not None
@@ -81,7 +81,7 @@ def test_a_program_of_each_kind_is_compiled_for_a_tpu(kind):
 
 @pytest.mark.tpu
 @needs_libtpu
-@pytest.mark.parametrize("model", targets.TPUS)
+@pytest.mark.parametrize("model", runtime.TPUS)
 def test_each_generation_has_costs_of_its_own(model):
     made = PROGRAMS["masks"]().compile(target=f"tpu:{model}")
     assert made.cost_analysis()["optimal_seconds"] > 0
@@ -129,8 +129,8 @@ def test_gradients_are_compiled_for_a_gpu():
 def test_two_processes_compile_at_once():
     code = (
         "import autobatch as ab, jax.numpy as jnp, sys\n"
-        "from autobatch import targets\n"
-        "targets.target('tpu:v5e')\n"
+        "from autobatch.common import runtime\n"
+        "runtime.target('tpu:v5e')\n"
         "print('ready', flush=True)\n"
         "sys.stdin.readline()\n"
     )
@@ -205,7 +205,7 @@ def test_a_program_for_the_cpu_of_this_machine_can_be_asked_for():
 def test_compiling_for_another_machine_leaves_this_one_as_it_was():
     """What is traced for other machines is not what runs here."""
     before = np.asarray(root(NUMBERS))
-    with targets.made_for("tpu"):
-        assert targets.platform() == "tpu" and not targets.is_for_here()
-    assert targets.platform() == jax.default_backend()
+    with runtime.made_for("tpu"):
+        assert runtime.platform() == "tpu" and not runtime.is_for_here()
+    assert runtime.platform() == jax.default_backend()
     np.testing.assert_array_equal(root(NUMBERS), before)

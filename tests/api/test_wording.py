@@ -5,7 +5,7 @@ import pytest
 import autobatch as ab
 from autobatch.call import plain
 from autobatch.errors import ExampleError, Failure, StructureWarning, UnsupportedError
-from autobatch.passes.control.overflows import UNKNOWN
+from autobatch.passes.overflows import UNKNOWN
 
 
 def fails():

@@ -14,7 +14,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.backends.interface import Cost, Declined, Load, Placement, WholeFunction, Work
-from autobatch.backends.llvm.whole.region import WIDEST
+from autobatch.backends.llvm.region import WIDEST
 from autobatch.call.prepared import Prepared
 from autobatch.compiler import choice
 from autobatch.options import BACKENDS

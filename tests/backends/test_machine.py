@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.backends.xla import machine as machines
-from autobatch.backends.xla import machine as measuring
-from autobatch.passes.schedule.costs import TYPICAL, MachineCosts
+from autobatch.backends.xla import program
+from autobatch.passes.costs import TYPICAL, MachineCosts
 from tests.passes.frames.programs import parameters, tree_lstm
 from tests.properties.strategies import Node
 
@@ -29,14 +28,14 @@ def measured(monkeypatch):
         count.append(1)
         return MADE
 
-    monkeypatch.setattr(machines, "measure", measure)
-    monkeypatch.setattr(machines, "_known", {})
+    monkeypatch.setattr(program, "measure", measure)
+    monkeypatch.setattr(program, "_known", {})
     return count
 
 
 def forget(monkeypatch):
     """As in another process."""
-    monkeypatch.setattr(machines, "_known", {})
+    monkeypatch.setattr(program, "_known", {})
 
 
 def kept(folder):
@@ -48,28 +47,28 @@ def kept(folder):
 
 
 def test_measured_once_and_then_read(tmp_path, measured, monkeypatch):
-    assert machines.machine(tmp_path / "new") == MADE
-    assert machines.machine(tmp_path / "new") == MADE
+    assert program.machine(tmp_path / "new") == MADE
+    assert program.machine(tmp_path / "new") == MADE
     forget(monkeypatch)
-    assert machines.machine(tmp_path / "new") == MADE, "numbers come back from the file as they were"
+    assert program.machine(tmp_path / "new") == MADE, "numbers come back from the file as they were"
     assert len(measured) == 1
     assert [p.name for p in (tmp_path / "new").iterdir()] == [kept(tmp_path / "new").name], "no temporary file is left"
 
 
 def test_measured_means_the_cache_folder_of_the_user(tmp_path, measured, monkeypatch):
-    monkeypatch.setattr(machines, "user_cache_folder", lambda: tmp_path)
-    machines.machine("measured")
+    monkeypatch.setattr(program, "user_cache_folder", lambda: tmp_path)
+    program.machine("measured")
     assert kept(tmp_path / "costs").exists()
 
 
 def test_typical_costs_need_neither_file_nor_measurement(measured):
-    assert machines.machine("typical") is TYPICAL
+    assert program.machine("typical") is TYPICAL
     assert not measured
 
 
 def changed(**parts):
     """Texts of a file whose machine says something else."""
-    return json.dumps({"identity": machines.identify(), "machine": {**asdict(MADE), **parts}})
+    return json.dumps({"identity": program.identify(), "machine": {**asdict(MADE), **parts}})
 
 
 DAMAGED = {
@@ -78,7 +77,7 @@ DAMAGED = {
     "bytes": "\x00\xff\x00",
     "a list": "[1, 2]",
     "no identity": json.dumps({"machine": asdict(MADE)}),
-    "no machine": json.dumps({"identity": machines.identify()}),
+    "no machine": json.dumps({"identity": program.identify()}),
     "not a number": changed(overhead="fast"),
     "NaN": changed(element=float("nan")),
     "infinite": changed(step=float("inf")),
@@ -93,43 +92,43 @@ DAMAGED = {
 
 @pytest.mark.parametrize("text", DAMAGED.values(), ids=DAMAGED.keys())
 def test_a_damaged_file_is_measured_anew_and_replaced(text, tmp_path, measured, monkeypatch, caplog):
-    machines.machine(tmp_path)
+    program.machine(tmp_path)
     path = kept(tmp_path)
     path.write_text(text, encoding="latin-1")
     forget(monkeypatch)
     with caplog.at_level(logging.WARNING, "autobatch"):
-        assert machines.machine(tmp_path) == MADE
+        assert program.machine(tmp_path) == MADE
     (line,) = [r.getMessage() for r in caplog.records]
     assert str(path) in line and "again" in line
-    assert len(measured) == 2 and machines.read(path, machines.identify()) == MADE
+    assert len(measured) == 2 and program.read(path, program.identify()) == MADE
 
 
 @pytest.mark.parametrize("part", ["format", "processor", "cores", "flags", "jax", "jaxlib", "platform", "device"])
 def test_a_file_of_another_machine_or_version_is_measured_anew(part, tmp_path, measured, monkeypatch, caplog):
-    machines.machine(tmp_path)
+    program.machine(tmp_path)
     path = kept(tmp_path)
     held = json.loads(path.read_text())
     held["identity"][part] = "another"
     path.write_text(json.dumps(held))
     forget(monkeypatch)
     with caplog.at_level(logging.WARNING, "autobatch"):
-        machines.machine(tmp_path)
+        program.machine(tmp_path)
     assert f"measured elsewhere ({part} was 'another', is" in caplog.text
-    assert len(measured) == 2 and json.loads(path.read_text())["identity"] == machines.identify()
+    assert len(measured) == 2 and json.loads(path.read_text())["identity"] == program.identify()
 
 
 def test_machines_that_share_a_home_have_a_file_each(tmp_path, measured, monkeypatch):
-    machines.machine(tmp_path)
-    here = machines.identify()
-    monkeypatch.setattr(machines, "identify", lambda: {**here, "processor": "another"})
-    machines.machine(tmp_path)
+    program.machine(tmp_path)
+    here = program.identify()
+    monkeypatch.setattr(program, "identify", lambda: {**here, "processor": "another"})
+    program.machine(tmp_path)
     assert len(list(tmp_path.glob("*.json"))) == 2 and len(measured) == 2
 
 
 def test_a_folder_that_cannot_be_written_to_is_no_error(tmp_path, measured, caplog):
     (tmp_path / "file").write_text("")
     with caplog.at_level(logging.INFO, "autobatch"):
-        assert machines.machine(tmp_path / "file" / "costs") == MADE
+        assert program.machine(tmp_path / "file" / "costs") == MADE
     assert "not kept" in caplog.text
 
 
@@ -137,25 +136,25 @@ def test_a_user_without_home_measures_in_each_process(measured, monkeypatch):
     def homeless():
         raise RuntimeError("Could not determine home directory.")
 
-    monkeypatch.setattr(machines, "user_cache_folder", homeless)
-    assert machines.machine("measured") == MADE
+    monkeypatch.setattr(program, "user_cache_folder", homeless)
+    assert program.machine("measured") == MADE
 
 
 def test_readers_see_a_whole_file_while_others_write_it(tmp_path):
-    identity = machines.identify()
-    path = machines.file_of(tmp_path, identity)
-    machines.write(path, identity, MADE)
+    identity = program.identify()
+    path = program.file_of(tmp_path, identity)
+    program.write(path, identity, MADE)
     done = threading.Event()
 
     def write():
         while not done.is_set():
-            machines.write(path, identity, MADE)
+            program.write(path, identity, MADE)
 
     writers = [threading.Thread(target=write) for _ in range(3)]
     for w in writers:
         w.start()
     try:
-        assert {machines.read(path, identity) for _ in range(200)} == {MADE}
+        assert {program.read(path, identity) for _ in range(200)} == {MADE}
     finally:
         done.set()
         for w in writers:
@@ -168,27 +167,27 @@ def test_readers_see_a_whole_file_while_others_write_it(tmp_path):
 def test_the_machine_follows_from_the_times_of_the_loops():
     """Times as a machine with these numbers would take come back as its numbers."""
     overhead, step, element, expensive = 2.0, 0.5, 0.0001, 20.0
-    rows, columns = measuring.BROAD
-    broad = overhead + rows * columns * element * (measuring.CHEAP + 1)
+    rows, columns = program.BROAD
+    broad = overhead + rows * columns * element * (program.CHEAP + 1)
     turn = {
         "short": overhead,
-        "long": overhead + 3 * measuring.LINKS * step,
+        "long": overhead + 3 * program.LINKS * step,
         "cheap": broad,
-        "expensive": broad + rows * columns * element * expensive * measuring.EXPENSIVE,
+        "expensive": broad + rows * columns * element * expensive * program.EXPENSIVE,
     }
-    speeds = {n: 10.0 + n for n in measuring.PRODUCT_ROWS}
+    speeds = {n: 10.0 + n for n in program.PRODUCT_ROWS}
     for n, speed in speeds.items():
-        turn[f"product {n}"] = overhead + 2 * n * measuring.INNER * measuring.OUTER / speed / 1000
-    found = measuring.machine_of(turn)
+        turn[f"product {n}"] = overhead + 2 * n * program.INNER * program.OUTER / speed / 1000
+    found = program.machine_of(turn)
     assert (found.overhead, found.step, found.element, found.expensive) == pytest.approx((2.0, 0.5, 0.0001, 20.0))
     assert dict(found.products) == pytest.approx(speeds)
 
 
 def test_times_that_a_busy_machine_has_spoilt_still_make_positive_costs():
     """The wide product came out slower a row than the narrow one, and differences came out as nothing."""
-    turn = dict.fromkeys(measuring.LOOPS, measuring.LEAST)
+    turn = dict.fromkeys(program.LOOPS, program.LEAST)
     turn["short"], turn["product 128"] = 5.0, 1e9
-    found = measuring.machine_of(turn)
+    found = program.machine_of(turn)
     speeds = [speed for _, speed in found.products]
     assert speeds == sorted(speeds) and min(found.overhead, found.step, found.element, *speeds) > 0
     assert found.expensive >= 1
@@ -202,9 +201,9 @@ def test_this_machine_is_measured_inside_another_trace(tmp_path, monkeypatch):
     found = jax.jit(lambda p: f(p, trees))(parameters())
     for got, wanted in zip(found, tree_lstm(parameters(), TREES)):
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
-    made = machines.read(kept(tmp_path), machines.identify())
+    made = program.read(kept(tmp_path), program.identify())
     numbers = [made.overhead, made.step, made.element, made.expensive, *(s for _, s in made.products)]
-    assert min(numbers) > 0 and [n for n, _ in made.products] == list(measuring.PRODUCT_ROWS)
+    assert min(numbers) > 0 and [n for n, _ in made.products] == list(program.PRODUCT_ROWS)
 
 
 # ---- what it decides
@@ -231,7 +230,7 @@ def test_results_do_not_depend_on_the_costs(tmp_path, monkeypatch):
     wanted = tree_lstm(parameters(), TREES)
     for name, made in MACHINES.items():
         forget(monkeypatch)
-        machines.write(machines.file_of(tmp_path / name, machines.identify()), machines.identify(), made)
+        program.write(program.file_of(tmp_path / name, program.identify()), program.identify(), made)
         f = ab.batched(
             tree_lstm.__wrapped__, in_axes=(None, 0), options={"window_costs": tmp_path / name, "loops": "xla"}
         )

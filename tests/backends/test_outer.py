@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch.backends.xla.products import kernel, operation
-from autobatch.backends.xla.products.kernel import ProductKernel
-from autobatch.backends.xla.products.operation import MANY, choose_outer
+from autobatch.backends.xla import product_kernels, rows
+from autobatch.backends.xla.product_kernels import ProductKernel
+from autobatch.backends.xla.rows import MANY, choose_outer
 from tests.backends.test_products import CANARY, KERNELS, TOLERANCE, Frame, drawn, handler, product, trees
 from tests.passes.frames.programs import parameters, tree_lstm
 
@@ -65,11 +65,11 @@ def operands(seed=0, m=6, k=(3, 4), n=5):
 
 
 def native(sources, g, count=4):
-    return operation.outer(sources, g, count, kernel.registered("float32", "outer"))
+    return rows.outer(sources, g, count, product_kernels.registered("float32", "outer"))
 
 
 def plain(sources, g, count=4):
-    return operation.side_by_side(*zip(*sources))[:count].T @ g[:count]
+    return rows.side_by_side(*zip(*sources))[:count].T @ g[:count]
 
 
 TRANSFORMED = {

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 import autobatch as ab
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.machine_code import HANDLER, LinkError, UnavailableError, link
-from autobatch.backends.xla.products import kernel, operation
-from autobatch.backends.xla.products.kernel import AVX2, AVX512, CHUNK, ProductKernel, load, module
-from autobatch.backends.xla.products.operation import LEAST, MANY, choose
+from autobatch.backends.xla import product_kernels, rows
+from autobatch.backends.xla.product_kernels import AVX2, AVX512, CHUNK, ProductKernel, load, module
+from autobatch.backends.xla.rows import LEAST, MANY, choose
 from autobatch.common import cache
 from autobatch.options import OptionError
-from autobatch.passes.schedule.contractions import row_product
+from autobatch.passes.equations import row_product
 from tests.passes.frames.programs import parameters, random_tree, schedule_of, tree_lstm
 
 try:
@@ -184,7 +184,7 @@ def test_the_metadata_names_the_version():
 # ---- in XLA programs
 
 
-PACKING = kernel.registered("float32", "pack")
+PACKING = product_kernels.registered("float32", "pack")
 
 
 def operands(seed=0, m=6, k=(3, 4), n=5):
@@ -196,24 +196,24 @@ def operands(seed=0, m=6, k=(3, 4), n=5):
 
 def native(sources, w):
     parts = [w[:2], w[2:]]
-    return operation.multiply(sources, operation.pack(parts, False, PACKING), kernel.registered("float32"))
+    return rows.multiply(sources, rows.pack(parts, False, PACKING), product_kernels.registered("float32"))
 
 
 def native_turned(sources, w):
-    return operation.multiply(sources, operation.pack([w.T], True, PACKING), kernel.registered("float32"))
+    return rows.multiply(sources, rows.pack([w.T], True, PACKING), product_kernels.registered("float32"))
 
 
 def native_counted(sources, w):
-    packed = operation.pack([w], False, PACKING)
+    packed = rows.pack([w], False, PACKING)
     more = [(x, None if index is None else jnp.concatenate([index, index])) for x, index in sources]
     more = [(x if index is not None else jnp.concatenate([x, x]), index) for x, index in more]
-    rows = sources[1][0].shape[0]
-    found = operation.multiply(more, packed, kernel.registered("float32"), jnp.asarray(rows))
-    return found[:rows] + found[rows:]
+    count = sources[1][0].shape[0]
+    found = rows.multiply(more, packed, product_kernels.registered("float32"), jnp.asarray(count))
+    return found[:count] + found[count:]
 
 
 def plain(sources, w):
-    return jnp.concatenate([operation.rows_of(s) for s in sources], axis=1) @ w
+    return jnp.concatenate([rows.rows_of(s) for s in sources], axis=1) @ w
 
 
 TRANSFORMED = {
@@ -334,7 +334,7 @@ def test_without_a_kernel(monkeypatch, caplog):
         raise UnavailableError("llvmlite cannot be imported; pip install 'autobatch[native]'")
 
     by_xla = tree_lstm.with_settings(backend="xla")
-    monkeypatch.setattr(kernel, "registered", absent)
+    monkeypatch.setattr(product_kernels, "registered", absent)
     with pytest.raises(OptionError, match="'native', but there is no kernel: llvmlite cannot be imported"):
         with ab.options(products="native"):
             by_xla(parameters(), trees(2))

@@ -15,7 +15,7 @@ from autobatch.common import runtime
 from autobatch.ir.leaf import Enter, print_blocks, problems
 from autobatch.ir.system import Compute, Variable
 from autobatch.options import OptionError
-from autobatch.passes.analysis.liveness import registers
+from autobatch.passes.liveness import registers
 from tests.passes.frames.programs import prepared
 from tests.passes.frames.test_growth import rebuilt_buffers
 from tests.properties import recursions

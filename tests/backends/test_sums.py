@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch.backends.xla.products import kernel, operation
-from autobatch.backends.xla.products.kernel import ProductKernel
+from autobatch.backends.xla import product_kernels, rows
+from autobatch.backends.xla.product_kernels import ProductKernel
 from tests.backends.test_products import CANARY, KERNELS, TOLERANCE, Frame, handler, trees
 from tests.passes.frames.programs import parameters, tree_lstm
 
@@ -46,8 +46,8 @@ def test_against_numpy(kernel, data):
 
 
 def native(x, source=(2, 0, 0, 9, 1), owner=(1, 1, 0, 4, 3)):
-    made = kernel.registered("float32", "sum")
-    return operation.sum_rows(x, jnp.asarray(source), jnp.asarray(owner), 4, made)
+    made = product_kernels.registered("float32", "sum")
+    return rows.sum_rows(x, jnp.asarray(source), jnp.asarray(owner), 4, made)
 
 
 def plain(x):

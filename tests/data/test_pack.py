@@ -14,9 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autobatch.data.columns import Columns
+from autobatch.data.columns import UNKNOWN, Columns
 from autobatch.data.pack import pack
-from autobatch.data.schema import UNKNOWN
 from autobatch.data.unpack import unpack
 from autobatch.errors import BatchError
 from autobatch.ir.core import BOOL, FLOAT, INT, Array, List, Ref, Tag

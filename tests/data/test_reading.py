@@ -17,11 +17,10 @@ import pytest
 from hypothesis import given, settings
 
 import autobatch as ab
-from autobatch.backends.llvm.reading.machine import reading_machine
-from autobatch.data.columns import Columns, columns_of
+from autobatch.backends.llvm.reading import reading_machine
+from autobatch.data.columns import Columns, Schema, columns_of
 from autobatch.data.pack import pack
 from autobatch.data.reading import ObjectReader, read_like
-from autobatch.data.schema import Schema
 from autobatch.data.walk import learned
 from autobatch.errors import BatchError
 from autobatch.ir.core import Tag
@@ -407,5 +406,5 @@ def test_a_walk_within_a_walk(machine: ObjectReader) -> None:
 
 
 def test_without_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autobatch.call.batches.batch.reading_machine", lambda: None)
+    monkeypatch.setattr("autobatch.call.batch.reading_machine", lambda: None)
     assert ab.batched(lambda xs: sum(xs))([[1.0, 2.0], [3.0]]).tolist() == [3.0, 3.0]

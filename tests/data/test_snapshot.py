@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from autobatch.data.snapshot import Snapshot
+from autobatch.data.walk import Snapshot
 
 
 @dataclass

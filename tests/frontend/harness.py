@@ -21,10 +21,9 @@ from autobatch.data.pack import pack
 from autobatch.frontend import LoweredModule, lower
 from autobatch.frontend.types.statics import follow
 from autobatch.ir import jax_compat
-from autobatch.ir.core import List, Ref
+from autobatch.ir.core import Container, Fixed, Input, List, ListTemplate, OptionalTemplate, Output, Ref, Template
 from autobatch.ir.interpret import ExampleFailure, interpret
-from autobatch.ir.printed import Printed
-from autobatch.ir.template import Container, Fixed, Input, ListTemplate, OptionalTemplate, Output, Template
+from autobatch.ir.strings import Printed
 from autobatch.ir.verifier import verify
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 from jax import lax
 
+from autobatch.errors import Span
 from autobatch.ir import jax_compat
 from autobatch.ir.core import (
     BOOL,
@@ -35,7 +36,6 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.leaf import STATUS, Site
 from autobatch.ir.ops import Op, own
-from autobatch.source import Span
 
 NODE = Ref("Node")
 KIDS = List(NODE, "Node.kids")

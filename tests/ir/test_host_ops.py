@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax import lax
 
+from autobatch.errors import NOWHERE
 from autobatch.ir import host_ops, jax_compat
 from autobatch.ir.core import FLOAT, INT, Apply, Array, Literal, Value
 from autobatch.ir.ops import Op, own
-from autobatch.source import NOWHERE
 
 INT32 = np.array([0, 1, -1, 7, -7, 3, 40, -(2**31), 2**31 - 1, 5], np.int32)
 FLOATS = np.array([0.0, -0.0, 0.5, -0.5, 1.5, -2.5, 1e30, np.inf, -np.inf, np.nan], np.float32)

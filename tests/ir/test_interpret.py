@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autobatch.errors import Failure
+from autobatch.errors import Failure, Span
 from autobatch.ir.core import Apply, Call, For, If, Map, While, walk
 from autobatch.ir.interpret import ExampleFailure, interpret
 from autobatch.ir.ops import OWN
 from autobatch.ir.printer import dump, parse
-from autobatch.source import Span
 from tests.ir.strategies import FakeMemory, arguments, memories, modules
 
 

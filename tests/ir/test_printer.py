@@ -50,7 +50,7 @@ def traced(fun, *types):
         return Literal(None, jax_compat.type_of(array), len(constants) - 1)
 
     closed, _ = jax_compat.trace(fun, *types)
-    from autobatch.source import NOWHERE
+    from autobatch.errors import NOWHERE
 
     results = jax_compat.inline(closed, args, lambda t: Value(next(ids), t), constant, body.append, NOWHERE)
     return Module((Function("f", Region(args, tuple(body), tuple(results))),), (), tuple(constants))

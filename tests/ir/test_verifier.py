@@ -342,7 +342,7 @@ def test_loops_do_not_occur_once_they_are_functions():
 
 
 def test_the_error_shows_the_source_line():
-    from autobatch.source import Span
+    from autobatch.errors import Span
 
     apply = Apply((Value(1, BOOL),), Op("is_none"), (Value(0, INT),), Span(__file__, 1, 1))
     with pytest.raises(VerifierError) as raised:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import autobatch as ab
 from autobatch.call import prepared
 from autobatch.ir.printer import print_module
-from autobatch.passes.memory import arenas
-from autobatch.passes.memory.arena_memory import stores_behind_branches
+from autobatch.passes import arenas
+from autobatch.passes.arena_memory import stores_behind_branches
 from autobatch.testing import Tree, check_equivalence
 from autobatch.testing.programs import typical_tree
 from tests.memory.programs import PROGRAMS

@@ -1,5 +1,5 @@
 """Strings of the examples under data-dependent control flow: looked into, chosen, put together and returned, on every
-back end. Machine code has their letters as columns (`passes/memory/rows.py`)."""
+back end. Machine code has their letters as columns (`passes/object_rows.py`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import pytest
 
 import autobatch as ab
-from autobatch.backends.llvm.whole.region import all_regions
+from autobatch.backends.llvm.region import all_regions
 from autobatch.ir.core import Apply
 from autobatch.testing import assert_same
 

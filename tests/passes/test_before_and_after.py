@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.compiler.pass_manager import PASSES, Pass, PassManager
+from autobatch.compiler.passes import PASSES, Pass, PassManager
 from autobatch.ir.core import Module
 from autobatch.ir.printer import dump, parse, print_module
 from autobatch.ir.system import System, print_system
 from autobatch.ir.verifier import verify
-from autobatch.passes.schedule.fission import Schedule, print_schedule
+from autobatch.passes.fission import Schedule, print_schedule
 
 
 @dataclass

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from autobatch.planning.binding import Stock
 from autobatch.planning.numbering import distinct_rows, longest_paths, stable_order
-from autobatch.planning.plan import SizeClasses, cover, of_word, windows
+from autobatch.planning.plan import SizeClasses, Stock, cover, of_word, windows
 
 small = arrays.arrays(np.int64, st.integers(0, 40), elements=st.integers(0, 30))
 large = arrays.arrays(np.int64, st.integers(0, 40), elements=st.integers(0, 2**40))

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import autobatch as ab
 from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.binding.machine import binding_machine, module
-from autobatch.planning import stepped
+from autobatch.backends.llvm.binding import binding_machine, module
+from autobatch.planning import bind
 from autobatch.planning.bind import bind_plan
 from autobatch.planning.plan import SizeClasses
 from tests.passes.frames.programs import prepared
@@ -72,10 +72,10 @@ def test_an_arena_that_is_full_grows(monkeypatch):
     """Anywhere in the steps: each time it doubles, all begins anew."""
     plan = prepared(f.child_sum, f.params(), ab.pack([FULL, draws.Many(1.0)])).ready.plan
     grown = []
-    grow = stepped.StepState.grow
-    monkeypatch.setattr(stepped.StepState, "grow", lambda self: (grown.append(len(self.arena)), grow(self)))
+    grow = bind.StepState.grow
+    monkeypatch.setattr(bind.StepState, "grow", lambda self: (grown.append(len(self.arena)), grow(self)))
     for room in range(16, 512, 32):
-        monkeypatch.setattr(stepped, "_arenas", [np.empty(room, np.int32)])
+        monkeypatch.setattr(bind, "_arenas", [np.empty(room, np.int32)])
         assert_same(plan.take(np.array([1, 0, 0])), machine)
     assert len(grown) > 12, grown
 

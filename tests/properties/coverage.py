@@ -7,7 +7,7 @@ from typing import Any
 
 from autobatch.ir.core import Apply, Map, Module, walk
 from autobatch.ir.system import Compute, Fold, Gather, Spread, space_of
-from autobatch.passes.schedule.fission import Recurrence, Schedule, ScheduleStage
+from autobatch.passes.fission import Recurrence, Schedule, ScheduleStage
 
 INSTRUCTIONS = {"Apply", "If", "While", "For", "Map", "Call", "filtered Map"}
 

@@ -36,7 +36,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 import autobatch as ab
 from autobatch.api.batched import Batched
-from autobatch.backends.llvm.whole.program import WholeProgram
+from autobatch.backends.llvm.program import WholeProgram
 from autobatch.testing import Program
 from autobatch.testing.examples import differences
 from autobatch.testing.programs import CONSTRUCTS, SPECIAL, constructs, load, numbers, search_tree
@@ -221,7 +221,7 @@ def is_order(mismatch: Mismatch) -> bool:
 
 def is_zero_times_infinity(mismatch: Mismatch) -> bool:
     """Has JAX no number for a derivative that is one here? A cotangent of zero is taken for that of a value that is not
-    used, wherever an example may leave it unused (`passes/analysis/liveness.py`)."""
+    used, wherever an example may leave it unused (`passes/liveness.py`)."""
     difference = mismatch.difference
     return difference.place.startswith("derivative") and bool(np.any(np.isnan(difference.expected)))
 

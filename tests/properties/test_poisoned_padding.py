@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.backends.xla.loops import Buffers
+from autobatch.backends.xla.emit import Buffers
 from autobatch.compiler import pipeline
 from autobatch.data.spec import layout
 from autobatch.ir import jax_compat

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch.tools.explain.facts import PLACES
+from autobatch.tools.facts import PLACES
 from tests.properties import functions as f
 from tests.properties import strategies as draws
 from tests.tools import programs

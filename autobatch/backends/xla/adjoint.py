@@ -15,29 +15,32 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 
-from autobatch.backends.xla.emit import Emission, ScheduleEmitter
-from autobatch.backends.xla.loops import LevelLoop
+from autobatch.backends.xla.emit import Emission, LevelLoop, ScheduleEmitter
 from autobatch.backends.xla.masks import LiveRows as MaskedRows
 from autobatch.backends.xla.masks import on_rows
-from autobatch.backends.xla.products.operation import Source, choose_outer, choose_sum, outer, sum_rows
 from autobatch.backends.xla.rows import (
     Inverse,
     ReadEntries,
     Runs,
+    Source,
     as_rows,
+    choose_outer,
+    choose_sum,
     counted,
     entries_of,
     in_tables,
     invert,
+    outer,
     rows_read,
     scaled,
     segment_reduce,
+    sum_rows,
     take,
 )
 from autobatch.data.spec import Signature
 from autobatch.ir import jax_compat
 from autobatch.ir.core import LINEAR, Literal
-from autobatch.ir.masked import is_masked
+from autobatch.ir.regions import is_masked
 from autobatch.ir.system import (
     PLACED,
     Collect,
@@ -57,10 +60,10 @@ from autobatch.ir.system import (
     Variable,
     reads,
 )
-from autobatch.passes.autodiff.rules import as_pullback, contract, rule_of
-from autobatch.passes.schedule.contractions import row_product
-from autobatch.passes.schedule.costs import gather_layout
-from autobatch.passes.schedule.fission import Recurrence, RowOrder, Schedule, ScheduleStage, Task
+from autobatch.passes.costs import gather_layout
+from autobatch.passes.derivative_rules import as_pullback, contract, rule_of
+from autobatch.passes.equations import row_product
+from autobatch.passes.fission import Recurrence, RowOrder, Schedule, ScheduleStage, Task
 
 # ---- reverse loops
 #

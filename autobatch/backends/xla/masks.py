@@ -28,9 +28,16 @@ import jax
 import jax.numpy as jnp
 
 from autobatch.backends.xla import stack, stack_adjoint
-from autobatch.backends.xla.lanes import WITH_CONTROL, is_float, over_rows, over_rows_in_part, select_rows
-from autobatch.backends.xla.machine_rows import by_machine_code
-from autobatch.common import runtime, targets
+from autobatch.backends.xla.row_operations import (
+    WITH_CONTROL,
+    by_machine_code,
+    is_float,
+    over_rows,
+    over_rows_in_part,
+    select_rows,
+)
+from autobatch.common import runtime
+from autobatch.errors import NOWHERE, Span
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import (
     MOVING,
@@ -49,14 +56,12 @@ from autobatch.ir.core import (
     regions,
     walk,
 )
-from autobatch.ir.masked import NO_LIMIT, Allowed, limit_of, may_have_failed
 from autobatch.ir.ops import Op
-from autobatch.ir.rewrite import free_values, region_values
+from autobatch.ir.regions import NO_LIMIT, Allowed, free_values, limit_of, may_have_failed, region_values
 from autobatch.options import OptionError
-from autobatch.passes.analysis.liveness import unused_results
-from autobatch.passes.autodiff.rules import inner_pullback
-from autobatch.passes.schedule.costs import EXPENSIVE, in_words
-from autobatch.source import NOWHERE, Span
+from autobatch.passes.costs import EXPENSIVE, in_words
+from autobatch.passes.derivative_rules import inner_pullback
+from autobatch.passes.liveness import unused_results
 
 # ---- compaction
 #
@@ -129,7 +134,7 @@ def _narrower(rows: int, factor: int) -> int:
 
 
 def _is_measured() -> bool:
-    return targets.platform() == "cpu"
+    return runtime.platform() == "cpu"
 
 
 def cost_of(region: Region) -> int:

@@ -1,7 +1,7 @@
 """A program of blocks over the rows of a space: one loop, which runs one block for all rows that wait for it.
 
 So the derivative goes through the blocks (`stack_adjoint.py`), which wants them one by one; a value is computed by many
-blocks at once (`stack.py`).
+blocks at once.
 
     while some row is not done:
       block = the first one, in the order of the program, that a row waits for
@@ -27,15 +27,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.backends.xla.lanes import OverRows, over_rows, select_rows
+from autobatch.backends.xla.row_operations import RowOperation, over_rows, select_rows
 from autobatch.common import runtime
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Array, Operand, Value
 from autobatch.ir.leaf import Block, BlockProgram, Branch, End, Enter, Fail, Jump, Move, Return
 from autobatch.ir.ops import Op
 from autobatch.options import OptionError
-from autobatch.passes.analysis.liveness import registers, set_by
-from autobatch.passes.schedule.costs import in_words
+from autobatch.passes.costs import in_words
+from autobatch.passes.liveness import registers, set_by
 
 FIRST_BYTES = 1 << 18
 """What the stacks of the first loop take. They are filled with zeros, each time; in the last loop they have all that
@@ -45,7 +45,7 @@ SHORTEST, LONGEST = 32, 1024
 
 EARLIEST, MOST, FREE = "earliest", "most", "free"
 """Which block runs: the first one in the order of the program, the one that most rows wait for, or whatever a row waits
-for (`stack.py`)."""
+for."""
 
 
 class StackState(NamedTuple):
@@ -321,7 +321,7 @@ class BlockRun:
         here: Any,
         values: dict[Value, Any],
         captured: dict[Value, tuple[Any, bool]],
-        over_rows: OverRows = over_rows,
+        over_rows: RowOperation = over_rows,
     ) -> None:
         self.machine, self.here, self.over_rows = machine, here, over_rows
         self.values: dict[Value, tuple[Any, bool]] = {v: (x, True) for v, x in values.items()} | captured
@@ -468,7 +468,7 @@ def unpacked(rows: Any, v: Value) -> Any:
 # them, because XLA copies a stack that a branch reads and another operation writes.
 #
 # `EARLIEST` runs a block only when no row waits for an earlier one, which lets rows meet and runs the fewest blocks;
-# `FREE` runs whatever a row waits for, which takes the fewest sweeps. `MOST` is no sweep (`stack.py`).
+# `FREE` runs whatever a row waits for, which takes the fewest sweeps. `MOST` is no sweep.
 
 
 def run(

@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.backends.xla.lanes import is_float, over_rows_in_part, select_rows
+from autobatch.backends.xla.row_operations import is_float, over_rows_in_part, select_rows
 from autobatch.backends.xla.stack import (
     BlockRun,
     StackEmitter,
@@ -38,7 +38,7 @@ from autobatch.backends.xla.stack import (
 from autobatch.ir.core import Value
 from autobatch.ir.leaf import Block, Enter
 from autobatch.ir.ops import Op
-from autobatch.passes.analysis.liveness import read_by, set_by
+from autobatch.passes.liveness import read_by, set_by
 
 TAPE_BYTES = 1 << 28
 """What a tape may hold."""

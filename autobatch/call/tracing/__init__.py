@@ -22,6 +22,4 @@ compounds    classes that always come together become one
 dispatch     which function finds the value that an operand is
 source       the program over such records, as Python that the front end compiles
 rows         the rows of a batch, as columns of the examples of that program
-links        where the numbers of traces lie in the columns of the examples
-over         the program over traces as one of the examples, whose numbers may move or be known under jax.jit alone
 """

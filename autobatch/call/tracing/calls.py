@@ -18,22 +18,21 @@ import jax
 import numpy as np
 
 from autobatch.backends.interface import Placement
-from autobatch.call import transfer
+from autobatch.call import packed
 from autobatch.call.arguments import BoundArguments
-from autobatch.call.batches.batch import Batch
-from autobatch.call.batches.data import Examples
-from autobatch.call.batches.groups import TOKEN, Group, living_group
+from autobatch.call.batch import Batch
+from autobatch.call.examples import Examples, Ready
+from autobatch.call.packed import TOKEN, Group, living_group
 from autobatch.call.prepared import Prepared
-from autobatch.call.ready import Ready
 from autobatch.call.results import note_changes_by_python
-from autobatch.call.tracing.over import Links, NumberOrigins, Over, TracedPlan, refuses_references, without_words
+from autobatch.call.tracing.rows import Links, NumberOrigins, Over, TracedPlan, refuses_references, without_words
 from autobatch.call.tracing.structure import FreeVariables, Kept, Make, Outline, TracedStructure, Tracing
 from autobatch.common import runtime
 from autobatch.common.cache import Bounded
-from autobatch.common.runtime import collecting_later
-from autobatch.common.stages import Timings
+from autobatch.common.runtime import Timings, collecting_later
 from autobatch.data.columns import Column, Columns, Ints, columns_of
 from autobatch.errors import (
+    NOWHERE,
     BatchError,
     Error,
     ExampleError,
@@ -47,7 +46,6 @@ from autobatch.errors import (
 from autobatch.frontend.memory.heap import CompilesInMemory
 from autobatch.ir.core import Array
 from autobatch.options import Options
-from autobatch.source import NOWHERE
 
 # ---- alike
 #
@@ -237,7 +235,7 @@ class Traced:
 
     def structure(self, key: Any, asked: TraceRequest) -> TracedStructure:
         settings = asked.function.settings
-        whole = key, transfer.widths(), id(settings)
+        whole = key, packed.widths(), id(settings)
         return self._structures.get_or_make(whole, lambda: TracedStructure(self.name, settings, asked.over))
 
     def over(self, key: Any, make: Callable[[], _KnownProgram]) -> Over:
@@ -276,7 +274,7 @@ class _TracedCall:
         self.free = self.outline.free()
         structure = traced.structure(self.outline.key, asked)
         self.tracing = Tracing(self.outline, structure, asked.refused, asked.masks, most_steps(asked.chosen.max_rows))
-        self.key = self.outline.key, transfer.widths(), id(function.settings)
+        self.key = self.outline.key, packed.widths(), id(function.settings)
         self.asked: TraceRequest | None = asked
 
     def lasting(self) -> _TracedCall:

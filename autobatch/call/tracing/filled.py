@@ -26,7 +26,7 @@ import numpy as np
 from autobatch.call.arguments import ArgumentNode, ArgumentSlot, BoundArguments, Raw
 from autobatch.call.tracing.log import ExampleNumber
 from autobatch.data.walk import attributes_of
-from autobatch.ir.template import Input
+from autobatch.ir.core import Input
 
 # ---- copying
 #

@@ -29,12 +29,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from autobatch.errors import UnsupportedError
+from autobatch.errors import NOWHERE, Span, UnsupportedError
 from autobatch.frontend.library.domains import DOMAINS, Domain
 from autobatch.frontend.tracing.traced_failures import FINE, MOST
 from autobatch.ir import jax_compat
 from autobatch.ir.ops import Op, constant_key
-from autobatch.source import NOWHERE, Span
 
 FOLDED = 4096
 """Numbers that an array may have whose operation is done at once."""
@@ -104,7 +103,7 @@ Fixed = SharedMarker | Uniform
 @dataclass(frozen=True, eq=False)
 class OperationKind:
     """What an operation is, wherever it stands: there is one of each for a function. `make(*operands)` does it.
-    `guard`: which operator of Python's numbers it is, if it may raise (`log.py`)."""
+    `guard`: which operator of Python's numbers it is, if it may raise."""
 
     key: Hashable
     make: Callable[..., Sequence[Any]]

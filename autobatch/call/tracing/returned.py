@@ -31,12 +31,11 @@ from typing import Any, Final, Literal
 import jax
 import numpy as np
 
-from autobatch.call import transfer
+from autobatch.call import packed
 from autobatch.call.results import Blueprint, NamedConstants, TextPieces, Value
 from autobatch.call.tracing.filled import Filled, rebuilt, whole
 from autobatch.call.tracing.log import ItemsMarker, LeafMarker, TracedRun
-from autobatch.errors import UnsupportedError
-from autobatch.source import NOWHERE
+from autobatch.errors import NOWHERE, UnsupportedError
 
 # ---- graphs
 #
@@ -327,7 +326,7 @@ def known(run: TracedRun, leaf: int) -> Any:
 
 def _is_large(held: Any) -> bool:
     """Is it an integer that no array of JAX can hold?"""
-    return isinstance(held, int) and held.bit_length() >= (64 if transfer.x64() else 32)
+    return isinstance(held, int) and held.bit_length() >= (64 if packed.x64() else 32)
 
 
 def _holds_free(shape: Shape) -> bool:

@@ -22,8 +22,8 @@ import jax
 import numpy as np
 
 from autobatch.call.arguments import ArgumentNode, ArgumentSlot, BoundArguments, Form, Raw, Sharing
-from autobatch.call.batches.batch import Batch, pack_fresh
-from autobatch.call.batches.groups import Group
+from autobatch.call.batch import Batch, pack_fresh
+from autobatch.call.packed import Group
 from autobatch.call.plain import plainly
 from autobatch.call.tracing.classes import Instances, OperationClasses, equal_numbers
 from autobatch.call.tracing.filled import Filling, TraceCopier, filling
@@ -46,10 +46,9 @@ from autobatch.call.tracing.templates import Type, noted, noting_of, type_of
 from autobatch.call.tracing.templates import found as functions_found
 from autobatch.common.runtime import collecting_later
 from autobatch.data.columns import Columns
-from autobatch.errors import ExampleError, Failure, PlanError, UnsupportedError
+from autobatch.errors import NOWHERE, ExampleError, Failure, PlanError, Span, UnsupportedError
+from autobatch.ir.core import Input
 from autobatch.ir.ops import same_constant
-from autobatch.ir.template import Input
-from autobatch.source import NOWHERE, Span
 
 # ---- free
 #

@@ -1,5 +1,5 @@
 """Symbols: what stands in the place of numbers while a function runs for one example. Every operation is noted in its
-run (`symbols.py`); where machine code does it, the methods here are for what was not met before (`slots.py`).
+run; where machine code does it, the methods here are for what was not met before (`slots.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.call import transfer
+from autobatch.call import packed
 from autobatch.call.tracing import templates
 from autobatch.call.tracing.filled import Filled, whole
 from autobatch.call.tracing.log import (
@@ -127,7 +127,7 @@ def typed(x: Any) -> Type:
     if type(x) is Symbol:
         found: Type = x._key.type
         return found
-    return FLOATS[type(x), transfer.x64()] if type(x) in PYTHON else type_of_value(x)
+    return FLOATS[type(x), packed.x64()] if type(x) in PYTHON else type_of_value(x)
 
 
 PYTHON = frozenset((float, complex, int, bool))
@@ -560,7 +560,7 @@ class Recording(Noted):
         self.met = kinds.met
         self.asked: AskedError | None = None
         self.refused = False
-        self.memo: dict[Any, Template | None] = _memo(transfer.x64())
+        self.memo: dict[Any, Template | None] = _memo(packed.x64())
 
     def symbol(self, given: ExampleNumber) -> Symbol:
         """A number of the example."""

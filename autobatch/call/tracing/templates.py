@@ -24,7 +24,7 @@ import jax.scipy.linalg
 import jax.scipy.special
 import numpy as np
 
-from autobatch.call import transfer
+from autobatch.call import packed
 from autobatch.call.tracing.filled import called
 from autobatch.call.tracing.log import Fixed, Guard, OperationKind
 from autobatch.call.tracing.slots import function_of
@@ -259,7 +259,7 @@ def key_of(x: Any, symbol: type, operands: list[Any], floats: bool) -> Any:
         if not floats:
             return kind, repr(x)
         operands.append(x)
-        return FLOATS[kind, transfer.x64()]
+        return FLOATS[kind, packed.x64()]
     if kind in (tuple, list):
         return (kind, *[key_of(y, symbol, operands, floats) for y in x])
     if kind is slice:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from autobatch.source import Span
+from autobatch.errors import Span
 
 
 @dataclass(frozen=True)

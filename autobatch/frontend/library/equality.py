@@ -31,9 +31,8 @@ from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import layout_of
 from autobatch.frontend.types.statics import container_kind, is_namedtuple
 from autobatch.frontend.types.unify import is_static_set, sort_of
-from autobatch.ir.core import BOOL, INT, STR, List, Ref
+from autobatch.ir.core import BOOL, INT, ORIGIN, STR, List, Ref
 from autobatch.ir.ops import own
-from autobatch.ir.template import ORIGIN
 
 
 def compares_fields(cls: type | None) -> bool:

@@ -44,7 +44,7 @@ from autobatch.frontend.types.layouts import (
     layout_of,
 )
 from autobatch.frontend.types.statics import container_kind
-from autobatch.ir import segments
+from autobatch.ir import buffers
 from autobatch.ir.core import INT, Array, List, Ref
 
 Arguments = Sequence[v.Abstract]
@@ -199,7 +199,7 @@ def _count(s: LoweringState, heap: Heap) -> v.Abstract:
 
 
 def _known(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
-    found = traced(s, segments.read_weak, args[0], args[1])
+    found = traced(s, buffers.read_weak, args[0], args[1])
     return traced(s, operator.sub, found, v.Static(1))
 
 
@@ -209,8 +209,8 @@ def _cloned(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
         return v.Leaf(list_changes.allocate(s, row.heap, list_heap.elements(s, row)).operand)
     count, *columns = heaps.memory_of(s, row.heap, write=True)
     heaps.check_room(s, row.heap, count)
-    read = [traced(s, segments.read, c, v.Leaf(row.operand)) for c in columns]
-    after = [traced(s, segments.write, c, x, count) for c, x in zip(columns, read, strict=True)]
+    read = [traced(s, buffers.read, c, v.Leaf(row.operand)) for c in columns]
+    after = [traced(s, buffers.write, c, x, count) for c, x in zip(columns, read, strict=True)]
     heaps.bind_memory(s, row.heap, [traced(s, operator.add, count, v.Static(1)), *after])
     return v.Leaf(operand_of(s, count))
 
@@ -219,7 +219,7 @@ def _noted(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     copies, k, row, new = args
     assert isinstance(copies, v.Record) and isinstance(k, v.Static)
     items = list(copies.items)
-    items[k.value] = traced(s, segments.write, items[k.value], traced(s, operator.add, new, v.Static(1)), row)
+    items[k.value] = traced(s, buffers.write, items[k.value], traced(s, operator.add, new, v.Static(1)), row)
     return replace(copies, items=tuple(items))
 
 

@@ -11,7 +11,7 @@
 The dict is a cell (`cells.py`) that begins where the decorator stands; that of a function of a module begins with the
 example. Anywhere else the decorator is left out: calls with the same arguments are equal rows, which are computed once.
 How often a function runs matters where it changes something, or prints; where what it reads is changed between calls of
-it; and where it recurses on the device, which knows no rows (`passes/control/stack.py`): then all is lowered again.
+it; and where it recurses on the device, which knows no rows (`passes/stack.py`): then all is lowered again.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 import jax.numpy as jnp
 
-from autobatch.data.schema import UNKNOWN
+from autobatch.data.columns import UNKNOWN
 from autobatch.errors import TypeConflictError
 from autobatch.frontend.library.equality import compares_fields
 from autobatch.frontend.lowering.attributes import alternatives, class_list, classes_of, fields_of, is_none

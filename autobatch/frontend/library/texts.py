@@ -17,7 +17,7 @@ from autobatch.frontend.lowering.numbers import integer, present, traced
 from autobatch.frontend.lowering.selection import of_each
 from autobatch.frontend.lowering.state import Impure, LoweringState, expand, fold
 from autobatch.frontend.types import values as v
-from autobatch.ir import jax_compat, texts
+from autobatch.ir import jax_compat, strings
 from autobatch.ir.core import Array, Tag
 from autobatch.ir.ops import own
 
@@ -46,11 +46,11 @@ def text(s: LoweringState, function: str, *args: v.Abstract) -> v.Abstract:
         fixed.append(...)
         operands.append(integer(s, value.operand) if function != "format" else value.operand)
     if not operands:
-        return fold(s, texts.call, function, fixed, ())
-    words = texts.misfit(function, fixed, [x.type != STR for x in operands])
+        return fold(s, strings.call, function, fixed, ())
+    words = strings.misfit(function, fixed, [x.type != STR for x in operands])
     if words is not None:
         s.refuse(words, "check the types of what it is given")
-    _, type = texts.FUNCTIONS[function]
+    _, type = strings.FUNCTIONS[function]
     key = ("text", function, tuple(map(repr, fixed)), *operands)
     known = s.block.recall(key)
     if known is None:
@@ -86,7 +86,7 @@ def call_method(s: LoweringState, name: str, receiver: v.Abstract, args: Sequenc
         words = expand(s, args[0])
         assert isinstance(words, v.Record)
         return text(s, name, receiver, *words.items)
-    if name not in texts.FUNCTIONS:
+    if name not in strings.FUNCTIONS:
         s.refuse(
             f"the string method {name!r} cannot be compiled",
             "compute it before packing and store the result in a field",

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.data.schema import UNKNOWN, VALUE, Class, Field, nullable_types
+from autobatch.data.columns import UNKNOWN, VALUE, Class, Field, nullable_types
 from autobatch.frontend.library.graphs import refuse_unknown, viewed
 from autobatch.frontend.library.ndarray import is_dynamic, is_own_attribute
 from autobatch.frontend.lowering.joins import conditional

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from autobatch.errors import UnsupportedError
+from autobatch.errors import Span, UnsupportedError
 from autobatch.frontend.library.tables import has_default
 from autobatch.frontend.lowering import exceptions
 from autobatch.frontend.lowering.joins import as_array, common, common_layouts, convert, level, stored
@@ -34,7 +34,6 @@ from autobatch.frontend.types.layouts import (
 )
 from autobatch.frontend.types.unify import is_static_set, linked, nests_without_end
 from autobatch.ir.core import INT, Operand, Region, Value
-from autobatch.source import Span
 
 ROUNDS = 12
 

@@ -50,7 +50,7 @@ from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import Layout, RecordLayout, layout_of, leaf_types, leaves, list_types, rebuild
 from autobatch.frontend.types.unify import is_open
 from autobatch.ir.core import INT, Apply, Call, For, Function, If, List, Map, Operand, Region, Value
-from autobatch.ir.rewrite import copy_region, free_values
+from autobatch.ir.regions import copy_region, free_values
 
 # ---- rolled
 #

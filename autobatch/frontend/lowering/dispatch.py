@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import jax.scipy
 import numpy as np
 
-from autobatch.errors import UnsupportedError
+from autobatch.errors import Span, UnsupportedError
 from autobatch.frontend.library import dynamic_arrays, equality, given_objects, prelude, remembered
 from autobatch.frontend.library.builtin_functions import BUILTINS, packed
 from autobatch.frontend.library.domains import guard
@@ -73,7 +73,6 @@ from autobatch.frontend.types import values as v
 from autobatch.frontend.types.fields import replaced
 from autobatch.frontend.types.statics import inputs, is_array
 from autobatch.ir.core import Array, Ref
-from autobatch.source import Span
 
 MEANINGS = {
     **BUILTINS, **OPERATORS, **STANDARD, **CHOICES, **LIBRARY, **COPIES, **given_objects.MARKS, **equality.MARKS,

@@ -37,8 +37,8 @@ from autobatch.frontend.memory import heaps
 from autobatch.frontend.syntax.flattening import flattened, with_test_inside
 from autobatch.frontend.syntax.scopes import MUTATORS
 from autobatch.frontend.types import values as v
-from autobatch.ir import texts
-from autobatch.ir.capacity import NO_ROOM
+from autobatch.ir import strings
+from autobatch.ir.buffers import NO_ROOM
 from autobatch.ir.core import (
     BOOL,
     INT,
@@ -529,8 +529,8 @@ def _words(s: LoweringState, failed: Apply) -> tuple[str, Sequence[Operand]]:
             return "object of type 'NoneType' has no len()", ()
         case "load" | "load_is_none":
             return f"'NoneType' object has no attribute {failed.op['field']!r}", ()
-        case "text" if failed.op["function"] in texts.WHAT_FAILS:
-            _, words = texts.WHAT_FAILS[failed.op["function"]]
+        case "text" if failed.op["function"] in strings.WHAT_FAILS:
+            _, words = strings.WHAT_FAILS[failed.op["function"]]
             subject = v.Leaf(failed.operands[0])
             shown = text(s, "__len__", subject) if failed.op["function"] == "ord" else subject
             return words, (operand_of(s, shown),) if "{" in words else ()
@@ -620,9 +620,9 @@ def _kinds(s: LoweringState, i: Apply) -> Iterable[type[BaseException]]:
 
 def _kinds_of_text(i: Apply) -> list[type[BaseException]]:
     function, args = i.op["function"], i.op["args"]
-    if not texts.may_fail(function, args, [isinstance(x.type, Array) for x in i.operands]):
+    if not strings.may_fail(function, args, [isinstance(x.type, Array) for x in i.operands]):
         return []
-    kind, _ = texts.WHAT_FAILS.get(function, ("ValueError", ""))
+    kind, _ = strings.WHAT_FAILS.get(function, ("ValueError", ""))
     return [getattr(builtins, kind)]
 
 
@@ -668,7 +668,7 @@ def _fits(s: LoweringState, i: Apply) -> Operand:
 
 
 def _is_code(number: int) -> object:
-    return (number >= 0) & (number < texts.BEHIND)
+    return (number >= 0) & (number < strings.BEHIND)
 
 
 def _in_range(index: int, count: int) -> object:

@@ -15,7 +15,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from autobatch.errors import SourceError
+from autobatch.errors import SourceError, Span
 from autobatch.frontend.library.ndarray import dynamic_class, is_dynamic
 from autobatch.frontend.lowering.numbers import coerce, negate, operand_of, present, traced, undefined
 from autobatch.frontend.lowering.state import (
@@ -79,7 +79,6 @@ from autobatch.ir.core import (
     Value,
 )
 from autobatch.ir.ops import OWN, own
-from autobatch.source import Span
 
 LEFT = "<left>"
 """The name of a variable on a path that has returned: nobody reads it."""

@@ -65,7 +65,7 @@ from autobatch.frontend.syntax.sources import Lent, mutated, stores
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import leaf_types
 from autobatch.ir.core import INT, Apply, Call, For, If, List, Operand, Region, Value, While, regions, walk
-from autobatch.ir.rewrite import free_values
+from autobatch.ir.regions import free_values
 
 UNROLLED_AT_MOST = 64
 MOST_UNROLLED = 2048

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NoReturn
 
-from autobatch.data.schema import Schema
-from autobatch.errors import Error, SourceError, UnsupportedError
+from autobatch.data.columns import Schema
+from autobatch.errors import Error, SourceError, Span, UnsupportedError
 from autobatch.frontend.library import priorities, sets, tables
 from autobatch.frontend.library.caches import Caches
 from autobatch.frontend.library.dynamic_arrays import operate
@@ -90,19 +90,26 @@ from autobatch.frontend.syntax.sources import FunctionSource, changed_later, is_
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.needs import Needed
 from autobatch.frontend.types.statics import inputs
-from autobatch.ir.core import BOOL, INT, Array, Call, Function, Literal, Module, Ref, Region, Value
-from autobatch.ir.masked import decided_by_floats
-from autobatch.ir.rewrite import Fresh, calls, copy_region
-from autobatch.ir.template import (
+from autobatch.ir.core import (
+    BOOL,
+    INT,
+    Array,
+    Call,
     ChangedArguments,
     ChangedFields,
     Container,
+    Function,
     HeapTemplate,
     Input,
+    Literal,
     MadeTemplate,
+    Module,
+    Ref,
+    Region,
     Template,
+    Value,
 )
-from autobatch.source import Span
+from autobatch.ir.regions import Fresh, calls, copy_region, decided_by_floats
 
 # ---- expressions
 #

@@ -742,7 +742,7 @@ OPERATORS: Mapping[Callable[..., Any], Callable[..., v.Abstract]] = {
 #     table[k]                %3 = getitem(%1, %2)   ->   bounds[axis=0, size=5](%2)
 #                                                         %3 = getitem(%1, %2)
 #
-# Whether the host knows it is found out when everything is lowered: `passes/control/overflows.py` makes checks of these
+# Whether the host knows it is found out when everything is lowered: `passes/overflows.py` makes checks of these
 # operations, by the host or by the device.
 
 

@@ -3,7 +3,7 @@
     print("turn", n, x)         <calls>.append(3); <ints>.append(n); <floats>.append(x)      ("turn" stands in line 3)
 
 The notes are lists in memory (`list_heap.py`), one for each type of what is shown, in row 0 of a memory of their own;
-the entry returns them beside its result. They are read in the order in which they were written (`ir/printed.py`).
+the entry returns them beside its result. They are read in the order in which they were written (`ir/strings.py`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from autobatch.frontend.syntax.flattening import placed
 from autobatch.frontend.syntax.invalidation import is_view, makes_iterator
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.statics import inputs
-from autobatch.ir.core import BOOL, INT, Array, Literal, Tag
-from autobatch.ir.printed import (
+from autobatch.ir.core import BOOL, INT, Array, Container, Fixed, Literal, Tag, Template
+from autobatch.ir.strings import (
     Part,
     Printed,
     PrintedContainer,
@@ -41,7 +41,6 @@ from autobatch.ir.printed import (
     Spec,
     notes_class,
 )
-from autobatch.ir.template import Container, Fixed, Template
 
 CURE = "use f.example(...) to run one example as plain Python"
 AS_A_LIST = "print() is given a range, an iterator, or a view of a dict", "print a list of it: list(...)"

@@ -38,19 +38,23 @@ from autobatch.frontend.types.layouts import (
 from autobatch.frontend.types.layouts import rebuild as rebuild_value
 from autobatch.frontend.types.statics import inputs, is_namedtuple
 from autobatch.frontend.types.unify import LayoutConflict, is_function, unify
-from autobatch.ir.core import Array, List, Literal, Operand, Type
-from autobatch.ir.template import (
+from autobatch.ir.core import (
     ORIGIN,
+    Array,
     ChoiceTemplate,
     Container,
     Fixed,
     HeapTemplate,
+    List,
     ListTemplate,
+    Literal,
     MadeTemplate,
+    Operand,
     OptionalTemplate,
     Output,
     Pointer,
     Template,
+    Type,
 )
 
 

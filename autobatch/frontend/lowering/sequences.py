@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from autobatch.data.schema import UNKNOWN
+from autobatch.data.columns import UNKNOWN
 from autobatch.frontend.library.graphs import nodes_of, viewed
 from autobatch.frontend.library.ndarray import dynamic_class
 from autobatch.frontend.library.texts import characters, is_text, part, text

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from autobatch.data.schema import Field, Schema, nullable_types
-from autobatch.errors import SourceError, UnsupportedError
+from autobatch.data.columns import Field, Schema, nullable_types
+from autobatch.errors import NOWHERE, SourceError, Span, UnsupportedError
 from autobatch.frontend.library.caches import Caches
 from autobatch.frontend.memory.heap import Heap, add_heap, is_state
 from autobatch.frontend.memory.identity import Identities, ReturnedIdentity, Sites
@@ -42,10 +42,22 @@ from autobatch.frontend.types.statics import (
     keys_of,
 )
 from autobatch.ir import jax_compat
-from autobatch.ir.core import BOOL, Apply, Array, Function, Instruction, Literal, Operand, Ref, Type, Value
+from autobatch.ir.core import (
+    BOOL,
+    Apply,
+    Array,
+    Function,
+    Input,
+    Instruction,
+    Literal,
+    Operand,
+    OwnField,
+    Ref,
+    Type,
+    Value,
+    is_numpy,
+)
 from autobatch.ir.ops import Op, own
-from autobatch.ir.template import Input, OwnField, is_numpy
-from autobatch.source import NOWHERE, Span
 
 # ---- caught
 #

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from autobatch.data.schema import VALUE
+from autobatch.data.columns import VALUE
 from autobatch.frontend.lowering.attributes import (
     alternatives,
     check_is_one_of,

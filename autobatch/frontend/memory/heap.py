@@ -18,11 +18,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from autobatch.errors import SourceError, UnsupportedError
+from autobatch.errors import SourceError, Span, UnsupportedError
 from autobatch.frontend.syntax.scopes import is_cell
 from autobatch.frontend.types.layouts import RecordLayout, holds_containers, without_functions
-from autobatch.ir.template import OwnField
-from autobatch.source import Span
+from autobatch.ir.core import OwnField
 
 if TYPE_CHECKING:
     from autobatch.frontend.types.layouts import Layout
@@ -74,7 +73,7 @@ class Heap:
     """The memory of a class, or of lists or dicts that may stand in one place. `layout`: what its objects have in
     common, None while the first one is looked at; of lists, what their elements have, of dicts their pairs. `joined`:
     the memory that this one is a part of, as objects of both were found in one place. `members`: the classes whose
-    objects have it; of several, each row says its own (`CLASS` of `ir/template.py`), and there is a column for each
+    objects have it; of several, each row says its own (`CLASS` of `ir/core.py`), and there is a column for each
     field of any of them. `forms`: the fields of each class; `own`: the columns of fields that are not those of the same
     name, as objects of other classes hold something else under that name; `tags`: what those of a class hold at one
     place, where that is always one of some constants. `factory`: what gives a `defaultdict` its values. `tagged`: are

@@ -81,11 +81,10 @@ from autobatch.frontend.types.unify import (
     type_conflict,
     unify,
 )
-from autobatch.ir import jax_compat, segments
-from autobatch.ir.capacity import NO_ROOM, out_of_room
-from autobatch.ir.core import INT, MADE, STR, Array, List, Literal, Operand, Ref, Tag, Type, Value
+from autobatch.ir import buffers, core, jax_compat
+from autobatch.ir.buffers import NO_ROOM, out_of_room
+from autobatch.ir.core import INT, MADE, STR, Array, List, Literal, Operand, OwnField, Ref, Tag, Type, Value
 from autobatch.ir.ops import own
-from autobatch.ir.template import CLASS, ORIGIN, OwnField
 
 # ---- columns
 #
@@ -233,8 +232,8 @@ def _sizes(s: LoweringState, heap: Heap) -> list[tuple[Array, int]]:
     room, found = s.context.memory.capacity, _columns(s, heap)
     if not heap.in_segments:
         return [(t, room) for t in found]
-    of_lists = [(INT, room), (INT, room * segments.segments(room))]
-    return [*of_lists, *((t, segments.elements(room)) for t in found)]
+    of_lists = [(INT, room), (INT, room * buffers.segments(room))]
+    return [*of_lists, *((t, buffers.elements(room)) for t in found)]
 
 
 def _columns(s: LoweringState, heap: Heap) -> list[Array]:
@@ -450,9 +449,9 @@ def allocate(s: LoweringState, heap: Heap, record: v.Record, origin: v.Abstract 
     member = heap.members.index(cls)
     own = record.keys
     if len(heap.members) > 1:
-        record = replace(record, keys=(*record.keys, CLASS), items=(*record.items, v.Static(member)))
+        record = replace(record, keys=(*record.keys, core.CLASS), items=(*record.items, v.Static(member)))
     if heap.adopts:
-        record = replace(record, keys=(*record.keys, ORIGIN), items=(*record.items, origin))
+        record = replace(record, keys=(*record.keys, core.ORIGIN), items=(*record.items, origin))
     values = {k: as_field(s, x) for k, x in zip(record.keys, record.items, strict=True)}
     values |= {k: v.Unset(k) for k in heap.forms.get(cls, ()) if k not in values}
     grow(s, heap, tuple(values), [layout_of(x) for x in values.values()], cls)
@@ -695,7 +694,7 @@ def is_class(s: LoweringState, row: v.MemoryRow, classes: frozenset[int]) -> Ope
     known = s.block.recall(key)
     if isinstance(known, v.Leaf):
         return known.operand
-    tag = field(s, row, CLASS)
+    tag = field(s, row, core.CLASS)
     assert tag is not None
     tests = [traced(s, operator.eq, tag, v.Static(k)).operand for k in sorted(wanted)]
     result = reduce(lambda a, b: combine(s, "or", a, b), tests)
@@ -738,7 +737,7 @@ def same(s: LoweringState, a: v.Abstract, b: v.Abstract) -> v.Abstract:
             s.context.rules.tell_apart(s, x.heap)
     if not isinstance(a, v.MemoryRow) or not isinstance(b, v.MemoryRow) or a.heap is not b.heap:
         return v.Static(False)
-    if a.heap.whole.adopts and (first := field(s, a, ORIGIN)) and (second := field(s, b, ORIGIN)):
+    if a.heap.whole.adopts and (first := field(s, a, core.ORIGIN)) and (second := field(s, b, core.ORIGIN)):
         return traced(s, _one_object, v.Leaf(a.operand), v.Leaf(b.operand), first, second)
     return traced(s, operator.eq, v.Leaf(a.operand), v.Leaf(b.operand))
 

@@ -1,4 +1,4 @@
-"""Lists that have memory (`segments.py`), because other containers hold them and they are changed in place.
+"""Lists that have memory (`ir/buffers.py`), because other containers hold them and they are changed in place.
 
     grid[i][j] = y          %row: a number, as objects in memory are (`heaps.py`)
                             columns = dynamic_update_slice(columns, y, place(table, row, j))
@@ -39,8 +39,8 @@ from autobatch.frontend.types.layouts import (
 )
 from autobatch.frontend.types.statics import MISSING
 from autobatch.frontend.types.unify import constant
-from autobatch.ir import segments
-from autobatch.ir.capacity import NO_ROOM, out_of_room
+from autobatch.ir import buffers
+from autobatch.ir.buffers import NO_ROOM, out_of_room
 from autobatch.ir.core import Operand, Type, Value
 from autobatch.ir.core import Tag as IrTag
 
@@ -570,7 +570,7 @@ def _bind(s: LoweringState, heap: Heap, m: _Memory) -> None:
 
 
 def _width(s: LoweringState) -> int:
-    return segments.segments(s.context.memory.capacity)
+    return buffers.segments(s.context.memory.capacity)
 
 
 def _element(heap: Heap) -> Layout | None:
@@ -629,14 +629,14 @@ def new_list(s: LoweringState, heap: Heap) -> v.MemoryRow:
 def lay_out(s: LoweringState, row: v.MemoryRow, length: v.Abstract) -> v.Abstract:
     """Give a new list a length; where its elements begin, which are to be set then."""
     m, at = _memory(s, row.heap, write=True), v.Leaf(row.operand)
-    size = traced(s, segments.room_for, length)
+    size = traced(s, buffers.room_for, length)
     used = traced(s, operator.add, m.used, size)
     _check_used(s, used)
     laid_out = replace(
         m,
         used=used,
-        lengths=traced(s, segments.write, m.lengths, length, at),
-        table=traced(s, segments.laid_out(_width(s)), m.table, at, length, m.used),
+        lengths=traced(s, buffers.write, m.lengths, length, at),
+        table=traced(s, buffers.laid_out(_width(s)), m.table, at, length, m.used),
     )
     _bind(s, row.heap, laid_out)
     return m.used
@@ -644,7 +644,7 @@ def lay_out(s: LoweringState, row: v.MemoryRow, length: v.Abstract) -> v.Abstrac
 
 def _check_used(s: LoweringState, used: v.Abstract) -> None:
     capacity = s.context.memory.capacity
-    enough = traced(s, operator.le, used, v.Static(segments.elements(capacity)))
+    enough = traced(s, operator.le, used, v.Static(buffers.elements(capacity)))
     s.check(enough.operand, NO_ROOM, out_of_room(capacity, "element in lists"))
 
 
@@ -664,7 +664,7 @@ def put(s: LoweringState, heap: Heap, value: v.Abstract, place: v.Abstract) -> N
     assert layout is not None
     parts = [as_stored(s, x) for x in convert(s, heaps.in_memory(s, value, layout), layout)]
     m = _memory(s, heap, write=True)
-    columns = [traced(s, segments.write, c, v.Leaf(x), place) for c, x in zip(m.columns, parts, strict=True)]
+    columns = [traced(s, buffers.write, c, v.Leaf(x), place) for c, x in zip(m.columns, parts, strict=True)]
     _bind(s, heap, replace(m, columns=tuple(columns)))
 
 
@@ -696,7 +696,7 @@ def refuse_copies(s: LoweringState, heap: Heap) -> None:
 
 def length(s: LoweringState, row: v.MemoryRow) -> v.Leaf:
     """`len(row)`"""
-    return traced(s, segments.read_weak, _memory(s, row.heap).lengths, v.Leaf(row.operand))
+    return traced(s, buffers.read_weak, _memory(s, row.heap).lengths, v.Leaf(row.operand))
 
 
 def element(s: LoweringState, row: v.MemoryRow, index: v.Abstract) -> v.Abstract:
@@ -718,13 +718,13 @@ def element(s: LoweringState, row: v.MemoryRow, index: v.Abstract) -> v.Abstract
 def _read(s: LoweringState, column: v.Abstract, at: v.Abstract, type: Type) -> Operand:
     kind = column_type(type)
     weak = kind is not None and kind.weak
-    return as_read(s, traced(s, segments.read_weak if weak else segments.read, column, at).operand, type)
+    return as_read(s, traced(s, buffers.read_weak if weak else buffers.read, column, at).operand, type)
 
 
 def place(s: LoweringState, row: v.MemoryRow, index: v.Abstract) -> v.Leaf:
     """Where an element stands in the columns."""
-    slot = traced(s, segments.slot(_width(s)), v.Leaf(row.operand), index)
-    return traced(s, segments.place, traced(s, segments.read_weak, _memory(s, row.heap).table, slot), index)
+    slot = traced(s, buffers.slot(_width(s)), v.Leaf(row.operand), index)
+    return traced(s, buffers.place, traced(s, buffers.read_weak, _memory(s, row.heap).table, slot), index)
 
 
 def tuple_of(made: v.Abstract) -> v.Abstract:
@@ -803,23 +803,23 @@ def put_at(
     change(s, row)
     as_element(s, row.heap, value)
     m, at = _memory(s, row.heap, write=True), v.Leaf(row.operand)
-    after = after or traced(s, segments.length_with, length(s, row), index)
-    slot = traced(s, segments.slot(_width(s)), at, index)
-    begin = traced(s, segments.read_weak, m.table, slot)
+    after = after or traced(s, buffers.length_with, length(s, row), index)
+    slot = traced(s, buffers.slot(_width(s)), at, index)
+    begin = traced(s, buffers.read_weak, m.table, slot)
     full = traced(s, operator.eq, begin, v.Static(0))
     behind = traced(s, operator.add, m.used, v.Static(1))
-    begin = traced(s, segments.choose, full, behind, begin)
-    more = traced(s, segments.choose, full, traced(s, segments.size, index), v.Static(0))
+    begin = traced(s, buffers.choose, full, behind, begin)
+    more = traced(s, buffers.choose, full, traced(s, buffers.size, index), v.Static(0))
     used = traced(s, operator.add, m.used, more)
     _check_used(s, used)
     grown = replace(
         m,
         used=used,
-        lengths=traced(s, segments.write, m.lengths, after, at),
-        table=traced(s, segments.write, m.table, begin, slot),
+        lengths=traced(s, buffers.write, m.lengths, after, at),
+        table=traced(s, buffers.write, m.table, begin, slot),
     )
     _bind(s, row.heap, grown)
-    put(s, row.heap, value, traced(s, segments.place, begin, index))
+    put(s, row.heap, value, traced(s, buffers.place, begin, index))
 
 
 def pop(s: LoweringState, row: v.MemoryRow) -> v.Abstract:
@@ -837,4 +837,4 @@ def shorten(s: LoweringState, row: v.MemoryRow, count: v.Abstract) -> None:
     """Keep the first elements."""
     change(s, row)
     m = _memory(s, row.heap, write=True)
-    _bind(s, row.heap, replace(m, lengths=traced(s, segments.write, m.lengths, count, v.Leaf(row.operand))))
+    _bind(s, row.heap, replace(m, lengths=traced(s, buffers.write, m.lengths, count, v.Leaf(row.operand))))

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from itertools import chain
 from typing import NoReturn
 
-from autobatch.data.schema import Schema
+from autobatch.data.columns import Schema
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.lowering.state import (
     RESULT,

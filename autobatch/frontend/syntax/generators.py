@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any
 
+from autobatch.errors import Span
 from autobatch.frontend.library.groups import groups, refuse_whole
 from autobatch.frontend.lowering.attributes import written
 from autobatch.frontend.lowering.calls import activate, bind_arguments, defaults_of, lookup
@@ -48,7 +49,6 @@ from autobatch.frontend.syntax.sources import (
 )
 from autobatch.frontend.syntax.state_machines import continues, leaves, yields
 from autobatch.frontend.types import values as v
-from autobatch.source import Span
 
 # ---- listed
 #

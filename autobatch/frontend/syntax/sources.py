@@ -12,14 +12,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
-from autobatch.errors import UnsupportedError
+from autobatch.errors import NOWHERE, Span, UnsupportedError
 from autobatch.frontend.syntax.iterator_variables import (
     with_iterators_as_places,
     with_methods_written_out,
     without_parameters,
 )
 from autobatch.frontend.syntax.scopes import is_cell, mutated_by, with_names_of_their_own, with_outliving_variables
-from autobatch.source import NOWHERE, Span
 
 # ---- live names
 #

@@ -15,12 +15,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from autobatch.errors import Span
 from autobatch.frontend.lowering.numbers import operand_of, traced
 from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.types import values as v
 from autobatch.ir.core import BOOL
 from autobatch.ir.ops import own
-from autobatch.source import Span
 
 FINE = 2**31 - 1
 """What a check gives of an operation that does not fail; else the number of the failure."""

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from autobatch.errors import SourceError
+from autobatch.errors import SourceError, Span
 from autobatch.frontend.library.numpy_arrays import marked, of_call
 from autobatch.frontend.lowering.state import Context, LoweringState, enclosing_value, hidden, note, run_over, wrap
 from autobatch.frontend.syntax.sources import LIBRARIES, is_user_function
@@ -44,10 +44,8 @@ from autobatch.frontend.types.statics import (
 )
 from autobatch.frontend.types.unify import refuse_alternatives
 from autobatch.ir import jax_compat
-from autobatch.ir.core import Apply, Array, Literal, Operand, Ref
+from autobatch.ir.core import Apply, Array, Input, Literal, Operand, Ref
 from autobatch.ir.ops import Op
-from autobatch.ir.template import Input
-from autobatch.source import Span
 
 # ---- closures
 #

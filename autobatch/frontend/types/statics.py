@@ -11,8 +11,8 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
+from autobatch.ir.core import Input
 from autobatch.ir.ops import constant_key, same_constant
-from autobatch.ir.template import Input
 
 Kind = Literal["tuple", "list", "mixture", "dict", "table", "namedtuple", "pytree", "object"]
 """A "mixture" is a list of fixed length that leaves the program with elements of different types; a "table" is

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from autobatch.errors import SourceError, TypeConflictError, UnsupportedError
+from autobatch.errors import SourceError, Span, TypeConflictError, UnsupportedError
 from autobatch.frontend.lowering.state import ChangesObjects, MemoryChanged
 from autobatch.frontend.memory.heap import Form, Heap, NeedsMemory
 from autobatch.frontend.types import values as v
@@ -40,7 +40,6 @@ from autobatch.frontend.types.layouts import (
 )
 from autobatch.frontend.types.statics import children, container_kind, inputs, keys_of, same_static
 from autobatch.ir.core import MADE, Array, BuiltObject, List, Ref, Tag, Type
-from autobatch.source import Span
 
 if TYPE_CHECKING:
     from autobatch.frontend.lowering.state import LoweringMemory, LoweringState

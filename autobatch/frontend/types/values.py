@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from autobatch.common.record import record
+from autobatch.errors import Span
 from autobatch.frontend.syntax.scopes import shown
 from autobatch.frontend.types.statics import Kind
 from autobatch.ir.core import Operand, Type
 from autobatch.ir.ops import same_constant
-from autobatch.source import Span
 
 if TYPE_CHECKING:
     from autobatch.frontend.memory.heap import Heap

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from autobatch.backends.cuda import device, kernel, program
+from autobatch.backends.cuda import device, program
 from autobatch.backends.llvm import machine_code
 
 SOURCE = Path(__file__).with_name("fake_driver.c")
@@ -29,9 +29,9 @@ _modules: dict[int, str] = {}
 
 
 def written_for_both(write: Any) -> Any:
-    def both(*given: Any) -> kernel.CudaKernel:
-        made: kernel.CudaKernel = write(*given)
-        _hosts[made.text] = write(*given, kernel.HOST).text
+    def both(*given: Any) -> program.CudaKernel:
+        made: program.CudaKernel = write(*given)
+        _hosts[made.text] = write(*given, program.HOST).text
         return made
 
     return both
@@ -122,11 +122,11 @@ def installed(made: Any, patch: pytest.MonkeyPatch):
     """The driver of this machine is the fake one."""
     made.fake_reset()
     patch.setattr(device, "LIBRARIES", (made.path,))
-    patch.setattr(program, "write", written_for_both(kernel.write))
-    patch.setattr(program, "write_gradient", written_for_both(kernel.write_gradient))
+    patch.setattr(program, "write", written_for_both(program.write))
+    patch.setattr(program, "write_gradient", written_for_both(program.write_gradient))
     patch.setattr(device, "kept", assembled_and_noted)
-    for text in (kernel.sums_text, kernel.packing_text):
-        _hosts[text()] = text(kernel.HOST)
+    for text in (program.sums_text, program.packing_text):
+        _hosts[text()] = text(program.HOST)
     device.device.cache_clear()
     device.driver.cache_clear()
     try:

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.backends.cuda import arrays
-from autobatch.backends.cuda.arrays import DeviceArray
-from autobatch.backends.cuda.device import LEGACY, Place, current_device
+from autobatch.backends.cuda import device
+from autobatch.backends.cuda.device import LEGACY, DeviceArray, Place, current_device
 from autobatch.call import native
 from tests.backends.whole.programs import chase, horner, mandel, newton, parameters
 
@@ -30,7 +29,7 @@ def squared_by_jax(x):
 def there(x, stream=LEGACY):
     """A copy on the GPU."""
     held = np.require(x, requirements="C")
-    found = arrays.made(current_device(), held.shape, held.dtype, stream)
+    found = device.made(current_device(), held.shape, held.dtype, stream)
     if held.nbytes:
         found.view.owner.write(held.ctypes.data, held.nbytes, stream)
     return found
@@ -134,10 +133,10 @@ class TestIn:
     def test_that_are_not_contiguous(self, gpu, wanted):
         x, f = there(np.repeat(X, 3).reshape(-1, 3)), ab.batched(mandel, backend="cuda")
         v = x.view
-        column = DeviceArray(arrays.View(v.place + 4, 0, (40,), (12,), v.dtype, v.owner), LEGACY)
+        column = DeviceArray(device.View(v.place + 4, 0, (40,), (12,), v.dtype, v.owner), LEGACY)
         assert not column.is_contiguous
         np.testing.assert_array_equal(np.asarray(f(column, X)), wanted)
-        backwards = DeviceArray(arrays.View(v.place + 12 * 39, 0, (40,), (-12,), v.dtype, v.owner), LEGACY)
+        backwards = DeviceArray(device.View(v.place + 12 * 39, 0, (40,), (-12,), v.dtype, v.owner), LEGACY)
         np.testing.assert_array_equal(np.asarray(f(backwards, X[::-1].copy())), wanted[::-1])
 
     def test_on_another_axis(self, gpu):
@@ -151,7 +150,7 @@ class TestIn:
         room = np.zeros(4 * len(X) + 1, np.uint8)
         room[1:] = X.view(np.uint8)
         v = there(room).view
-        x = DeviceArray(arrays.View(v.place + 1, 0, X.shape, (4,), np.dtype("float32"), v.owner), LEGACY)
+        x = DeviceArray(device.View(v.place + 1, 0, X.shape, (4,), np.dtype("float32"), v.owner), LEGACY)
         assert not x.is_aligned
         np.testing.assert_array_equal(np.asarray(ab.batched(mandel, backend="cuda")(x, X)), wanted)
 
@@ -191,8 +190,8 @@ class TestIn:
 class TestOut:
     def test_by_dlpack(self, gpu, wanted):
         found = ab.batched(mandel, backend="cuda")(there(X), there(X))
-        assert found.__dlpack_device__() == (arrays.CUDA, 0)
-        view = arrays.taken(found.__dlpack__(stream=LEGACY))
+        assert found.__dlpack_device__() == (device.CUDA, 0)
+        view = device.taken(found.__dlpack__(stream=LEGACY))
         assert (view.place, view.shape, view.dtype) == (found.view.place, (40,), np.dtype("int32"))
         del found
         gc.collect()
@@ -200,11 +199,11 @@ class TestOut:
 
     def test_a_capsule_that_nobody_takes_keeps_nothing(self, gpu):
         found = there(X)
-        before = len(arrays._handed)
+        before = len(device._handed)
         capsule = found.__dlpack__()
-        assert len(arrays._handed) == before + 1
+        assert len(device._handed) == before + 1
         del capsule
-        assert len(arrays._handed) == before
+        assert len(device._handed) == before
 
     def test_memory_that_was_handed_out_is_freed_behind_all_work(self, gpu):
         """Others may use it in the order of streams that we do not know."""
@@ -230,7 +229,7 @@ class TestOut:
     )
     def test_every_dtype(self, gpu, dtype):
         x = there(np.arange(6).astype(jnp.dtype(dtype)))
-        view = arrays.taken(x.__dlpack__())
+        view = device.taken(x.__dlpack__())
         assert view.dtype == jnp.dtype(dtype)
         np.testing.assert_array_equal(np.asarray(DeviceArray(view, LEGACY)), np.asarray(x))
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import Phase, given, reject, settings
 
 import autobatch as ab
-from autobatch.backends.cuda import kernel, program
+from autobatch.backends.cuda import program
 from autobatch.testing import NotEquivalent, assert_same, check_equivalence
 from tests.backends.cuda import fake
 from tests.backends.whole import drawn, test_whole
@@ -225,7 +225,7 @@ class TestDerivatives:
 
 
 def test_sums_have_the_order_of_the_processor():
-    assert kernel.parts_of(256) == 16 and kernel.parts_of(257) == 1
+    assert program.parts_of(256) == 16 and program.parts_of(257) == 1
 
 
 @settings(max_examples=2, deadline=None, phases=(Phase.explicit, Phase.generate))

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, reject, settings
 
 import autobatch as ab
-from autobatch.backends.cuda.arrays import DeviceArray
-from autobatch.backends.cuda.device import current_device
+from autobatch.backends.cuda.device import DeviceArray, current_device
 from autobatch.testing import NotEquivalent, assert_same, check_equivalence
 from tests.backends.cuda.test_arrays import Interface, Tensor, there
 from tests.backends.whole import drawn, test_whole

@@ -8,7 +8,7 @@ import jax
 import pytest
 
 import autobatch as ab
-from autobatch.backends.cuda import device, kernel
+from autobatch.backends.cuda import device, program
 from autobatch.backends.llvm.lanes.ops import LeafOperations, shape_of
 from autobatch.backends.llvm.lanes.program import CodeOperand, CodeSignature, Result
 from autobatch.backends.llvm.machine_code import RefusedError
@@ -86,9 +86,9 @@ class TestAssembled:
         native = lowered(function, (None, *(0 for _ in batch)), (parameters(), *batch))
         args = native.whole.region.args
         wrt = [k for k, x in enumerate(args) if x.type.dtype == "float32"]
-        check(kernel.write_gradient(native.whole, native.sites, 0, wrt).text, tmp_path)
+        check(program.write_gradient(native.whole, native.sites, 0, wrt).text, tmp_path)
 
-    @pytest.mark.parametrize("text", [kernel.sums_text(), kernel.packing_text()], ids=["sums", "packing"])
+    @pytest.mark.parametrize("text", [program.sums_text(), program.packing_text()], ids=["sums", "packing"])
     def test_kernels_beside_them(self, text, tmp_path):
         check(text, tmp_path)
 
@@ -104,7 +104,7 @@ def of_operation(function, ones):
         leaves.run(body, env, results, arrays)
         return [leaves.read(r, env, arrays) for r in results]
 
-    return kernel.written(signature, run, kernel.DEVICE, False, False)
+    return program.written(signature, run, program.DEVICE, False, False)
 
 
 def together(kernels):
@@ -142,7 +142,7 @@ def test_what_is_looked_for_is_found():
 
 
 def test_a_function_of_the_c_library_is_refused_by_name():
-    f = kernel.DeviceFunction("")
+    f = program.DeviceFunction("")
     f.declare("declare float @llvm.fma.f32(float, float, float)")
     with pytest.raises(RefusedError, match="it calls erff of the C library"):
         f.declare("declare float @erff(float)")

@@ -10,9 +10,9 @@ from autobatch.backends.llvm.lanes.ops import LeafOperations, shape_of
 from autobatch.backends.llvm.lanes.program import CodeOperand, CodeSignature, Result, program
 from autobatch.backends.llvm.machine_code import HANDLER, RefusedError, link
 from autobatch.backends.llvm.text import library
+from autobatch.errors import NOWHERE
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Literal, Value
-from autobatch.source import NOWHERE
 
 
 def vector_width():

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.backends.llvm import code
 from autobatch.backends.llvm.lanes import blocks, reverse
 from autobatch.backends.llvm.lanes.tape import versions_of
-from autobatch.backends.llvm.whole import code
 from tests.backends.whole.in_place import SIZE, of_stores
 
 pytestmark = pytest.mark.cpu

@@ -7,7 +7,7 @@ import pytest
 
 from autobatch.ir import leaf
 from autobatch.ir.leaf import problems, run_blocks
-from autobatch.passes.simplify.coalesce import coalesced
+from autobatch.passes.liveness import coalesced
 from tests.backends.test_stack import operation
 from tests.properties import recursions
 

@@ -71,7 +71,7 @@ def test_constants_of_gangs_are_no_instructions():
 @settings(max_examples=30, deadline=None)
 @given(st.integers(-(2**31), 2**31 - 1), st.sampled_from([1, 2, 3, 7, -2, -5, 2**31 - 1, -(2**31), 0, -1]))
 def test_division_by_a_constant(x, divisor):
-    from autobatch.backends.llvm.lanes.by_number import BY_NUMBER
+    from autobatch.backends.llvm.lanes.elementwise import BY_NUMBER
     from autobatch.ir.ops import Op
 
     llvm.initialize_native_target()

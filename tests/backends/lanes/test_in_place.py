@@ -6,7 +6,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.lanes.lifetimes import BranchOrigins
+from autobatch.backends.llvm.lanes.analysis import BranchOrigins
 from autobatch.backends.llvm.lanes.tensors import SMALL, MemoryTensor
 
 try:

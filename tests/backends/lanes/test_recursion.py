@@ -12,8 +12,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.whole import code
+from autobatch.backends.llvm import code, machine_code
 from tests.backends.lanes import drawn_recursion
 from tests.backends.lanes.test_widths import WIDTHS, bits
 from tests.properties import recursions

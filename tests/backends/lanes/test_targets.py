@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from autobatch.backends.llvm import machine_code, targets
-from autobatch.backends.llvm.targets import AVX2, AVX512, BY_WIDTH, NEON, SSE2, of_flags
-from autobatch.backends.xla.products import kernel
+from autobatch.backends.llvm import machine_code
+from autobatch.backends.llvm.machine_code import AVX2, AVX512, BY_WIDTH, NEON, SSE2, of_flags
+from autobatch.backends.xla import product_kernels
 from tests.backends.lanes.harness import compiled, written
 from tests.backends.lanes.test_widths import COUNT, assert_same, rows
 
@@ -38,9 +38,9 @@ def test_a_processor_that_is_none():
 
 
 def test_products_have_a_kernel_for_wide_registers_alone(monkeypatch):
-    monkeypatch.setattr(kernel, "host", lambda: machine_code.Host("an old one", SSE2))
+    monkeypatch.setattr(product_kernels, "host", lambda: machine_code.Host("an old one", SSE2))
     with pytest.raises(machine_code.UnavailableError, match="no kernel for SSE2"):
-        kernel.vectors()
+        product_kernels.vectors()
 
 
 def numbers(a, b, m):
@@ -117,7 +117,7 @@ def test_neon():
 
 
 def test_every_kind_is_tried():
-    assert {t.name for t in vars(targets).values() if isinstance(t, targets.ProcessorTarget)} == {
+    assert {t.name for t in vars(machine_code).values() if isinstance(t, machine_code.ProcessorTarget)} == {
         *(t.name for t in BY_WIDTH),
         NEON.name,
     }

@@ -7,7 +7,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.backends.llvm import machine_code
-from autobatch.backends.xla import machine_rows
+from autobatch.backends.xla import row_operations
 from tests.backends.lanes.harness import compiled
 from tests.backends.lanes.test_programs import PROGRAMS
 
@@ -79,7 +79,7 @@ def test_programs_and_their_gradients(name, monkeypatch):
     fun, p, x = PROGRAMS[name]
     found = {}
     for width in WIDTHS:
-        monkeypatch.setattr(machine_rows, "_widths", lambda *_, width=width: iter([width]))
+        monkeypatch.setattr(row_operations, "_widths", lambda *_, width=width: iter([width]))
         with ab.options(loops="native"):
             batched = ab.batched(lambda p, x: fun(p, x), in_axes=(None, 0))
 

@@ -5,15 +5,15 @@ import ctypes
 import numpy as np
 import pytest
 
-from autobatch.backends.llvm import functions as numbers
+from autobatch.backends.llvm import formulas as numbers
 from autobatch.backends.llvm import machine_code
 from autobatch.backends.llvm.machine_code import UnavailableError, link
 from autobatch.backends.llvm.text import LlvmFunction, lanes_below
-from autobatch.backends.xla.products import kernel
-from autobatch.backends.xla.products.kernel import AVX2, ProductKernel, masked_load
+from autobatch.backends.xla import product_kernels
+from autobatch.backends.xla.product_kernels import AVX2, ProductKernel, masked_load
 
 try:
-    KERNELS = list(dict.fromkeys([ProductKernel("float32", kernel.vectors()), ProductKernel("float32", AVX2)]))
+    KERNELS = list(dict.fromkeys([ProductKernel("float32", product_kernels.vectors()), ProductKernel("float32", AVX2)]))
 except UnavailableError as error:
     pytest.skip(f"no kernel here: {error}", allow_module_level=True)
 

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.whole import running
+from autobatch.backends.llvm import machine_code, program
 
 
 def blend(x, n):
@@ -53,7 +52,7 @@ def test_columns_of_a_matrix_and_broadcast_rows():
 
 
 def test_no_memory_grows_with_a_large_batch_but_its_results(monkeypatch):
-    monkeypatch.setattr(running, "CHUNK", 512)
+    monkeypatch.setattr(program, "CHUNK", 512)
     rows = 200_000
     x, n = np.resize(X, rows), np.resize(N, rows)
     f = ab.batched(blend, backend="llvm", options={"threads": 2})
@@ -71,7 +70,7 @@ def test_no_memory_grows_with_a_large_batch_but_its_results(monkeypatch):
 
 @pytest.mark.parametrize("threads", [1, 2, 7, 64])
 def test_more_threads_than_processors_or_chunks(threads, monkeypatch):
-    monkeypatch.setattr(running, "CHUNK", 16)
+    monkeypatch.setattr(program, "CHUNK", 16)
     found = ab.batched(blend, backend="llvm", options={"threads": threads})(X, N)
     jax.tree.map(np.testing.assert_array_equal, found, ab.batched(blend, backend="llvm")(X, N))
 

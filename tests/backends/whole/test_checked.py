@@ -8,7 +8,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.checked import OutsideError, allow, checked, instrumented
+from autobatch.backends.llvm.text import OutsideError, allow, checked, instrumented
 
 pytestmark = pytest.mark.usefixtures("checked_memory")
 

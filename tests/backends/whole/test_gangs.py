@@ -101,6 +101,6 @@ def test_the_same_both_ways(name, monkeypatch):
     function, in_axes, given, _ = PROGRAMS[name]
     found = []
     for gangs in (False, True):
-        monkeypatch.setattr("autobatch.backends.llvm.whole.code.form_gangs", lambda *_, gangs=gangs: gangs)
+        monkeypatch.setattr("autobatch.backends.llvm.code.form_gangs", lambda *_, gangs=gangs: gangs)
         found.append(np.asarray(ab.batched(function, in_axes=in_axes, backend="llvm")(*given)))
     np.testing.assert_array_equal(*found)

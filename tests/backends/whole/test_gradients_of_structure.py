@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.backends.llvm.whole.program import WholeProgram
-from autobatch.backends.llvm.whole.running import CHUNK
+from autobatch.backends.llvm.program import CHUNK, WholeProgram
 from autobatch.testing.ways import floats
 
 pytestmark = pytest.mark.cpu

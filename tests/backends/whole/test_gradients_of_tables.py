@@ -134,7 +134,7 @@ PROGRAMS: dict[Any, tuple[Any, Any]] = {
 @pytest.mark.parametrize("gangs", [False, True], ids=["rows", "gangs"])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
 def test_gradients(program: Any, gangs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autobatch.backends.llvm.whole.code.form_gangs", lambda *_: gangs)
+    monkeypatch.setattr("autobatch.backends.llvm.code.form_gangs", lambda *_: gangs)
     p, data = PROGRAMS[program]
     wanted = jax.grad(lambda p: sum(program(p, x) for x in data))(p)
     f = ab.batched(program, in_axes=(None, 0), backend="llvm")
@@ -146,7 +146,7 @@ def test_gradients(program: Any, gangs: bool, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("gangs", [False, True], ids=["rows", "gangs"])
 def test_examples_that_fail_have_no_part(gangs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even where a derivative of theirs is not finite."""
-    monkeypatch.setattr("autobatch.backends.llvm.whole.code.form_gangs", lambda *_: gangs)
+    monkeypatch.setattr("autobatch.backends.llvm.code.form_gangs", lambda *_: gangs)
     p = jnp.sort(NUMBERS)
     words = [[0] * 7 if len(w) == 7 else [k + 1 for k in w] for w in WORDS]
     f = ab.batched(that_fail, in_axes=(None, 0), backend="llvm", on_error="mask")

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.whole import code
+from autobatch.backends.llvm import code, machine_code
 from tests.backends.whole.in_place import SIZE, program
 
 try:

@@ -6,7 +6,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.targets import AVX2, AVX512, BY_WIDTH, SSE2
+from autobatch.backends.llvm.machine_code import AVX2, AVX512, BY_WIDTH, SSE2
 from tests.backends.lanes.test_melding import drawn, evaluate
 from tests.backends.whole.test_whole import batched, swinging, swinging_far
 

@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.lanes.likely import LikelyReads, reads_of
+from autobatch.backends.llvm import code, machine_code
+from autobatch.backends.llvm.lanes.analysis import LikelyReads, reads_of
 from autobatch.backends.llvm.lanes.refill import dissolved
-from autobatch.backends.llvm.whole import code
 from autobatch.ir.core import For, While, walk
 
 try:

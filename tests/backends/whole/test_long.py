@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.backends.llvm import machine_code, text
-from autobatch.backends.llvm.whole import code
+from autobatch.backends.llvm import code, machine_code, text
 from benchmarks import startup
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.targets import AVX2, AVX512, BY_LEVEL
+from autobatch.backends.llvm.machine_code import AVX2, AVX512, BY_LEVEL
 from benchmarks.simd import callgrind
 from benchmarks.simd.peers import MissingError
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.backends.llvm.checked import is_checking
+from autobatch.backends.llvm.text import is_checking
 
 pytestmark = pytest.mark.skipif(is_checking(), reason="LLVM says that it does not vectorize checked loops")
 

@@ -15,11 +15,11 @@ import pytest
 
 import autobatch as ab
 from autobatch.api import batched as api
-from autobatch.backends.llvm.checked import is_checking
+from autobatch.backends.llvm.text import is_checking
 from autobatch.common import cache
 from autobatch.common.cache import user_cache_folder
-from autobatch.compiler import pass_manager
-from autobatch.compiler.pass_manager import LOWER, Pass
+from autobatch.compiler import passes
+from autobatch.compiler.passes import LOWER, Pass
 
 pytestmark = pytest.mark.skipif(is_checking(), reason="nothing is kept on disk")
 
@@ -68,7 +68,7 @@ def world(tmp_path, monkeypatch):
     lowered = []
     monkeypatch.setattr(api, "enable_compilation_cache", lambda folder: None)
     noted = Pass("lower", lambda *a, lower=LOWER.run: lowered.append(a[0]) or lower(*a))
-    monkeypatch.setattr(pass_manager, "LOWER", noted)
+    monkeypatch.setattr(passes, "LOWER", noted)
     monkeypatch.setattr(cache, "_told", set())
     monkeypatch.syspath_prepend(tmp_path)
 

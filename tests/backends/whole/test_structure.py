@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch.backends.llvm.whole import code
+from autobatch.backends.llvm import code
 from autobatch.testing import check_equivalence
 from tests.properties import strategies as draws
 from tests.properties.test_equivalence import CASES, SIZE, check

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.backends.llvm import background, machine_code
-from autobatch.backends.llvm.whole import running
+from autobatch.backends.llvm import background, machine_code, program
 from autobatch.call import native
 
 XS = np.array([0.3, 1.5, 2.5], np.float32)
@@ -34,7 +33,7 @@ def addresses(f):
     """Where the code of a call lies, and its trampoline's idea of it."""
     (prepared,) = [x for _, x in f._prepare_apart(f.bound((XS,), {}), runs=True)]
     code = native.program_of(prepared.program)
-    return [code.address, *(int(table[running.RUN]) for table in code.tables)]
+    return [code.address, *(int(table[program.RUN]) for table in code.tables)]
 
 
 def test_the_optimised_code_takes_the_place_of_the_first(tiered):

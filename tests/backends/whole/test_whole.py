@@ -10,9 +10,8 @@ import pytest
 from hypothesis import Phase, given, reject, settings
 
 import autobatch as ab
-from autobatch.backends.llvm import machine_code
-from autobatch.backends.llvm.checked import is_checking
-from autobatch.backends.llvm.whole import code, running
+from autobatch.backends.llvm import code, machine_code, program
+from autobatch.backends.llvm.text import is_checking
 from autobatch.call import inspection
 from autobatch.common import cache
 from autobatch.testing import NotEquivalent, assert_same, check_equivalence
@@ -85,7 +84,7 @@ def test_handles_know_dicts_whose_order_matters():
 
 
 def test_any_number_of_threads_gives_the_same_bits(monkeypatch):
-    monkeypatch.setattr(running, "CHUNK", 64)
+    monkeypatch.setattr(program, "CHUNK", 64)
     rng = np.random.default_rng(1)
     x, y = rng.normal(size=(2, 1000)).astype(np.float32)
     one, four = (ab.batched(mandel, backend="llvm", options={"threads": n}) for n in (1, 4))
@@ -223,7 +222,7 @@ class TestRefusals:
         wanted = ab.batched(swapped, backend="llvm")(x)
         for stack, scratch in ((1 << 16, 1 << 28), (1 << 16, 1 << 16)):
             monkeypatch.setattr("autobatch.backends.llvm.lanes.writer.STACK", stack)
-            monkeypatch.setattr("autobatch.backends.llvm.whole.code.SCRATCH", scratch)
+            monkeypatch.setattr("autobatch.backends.llvm.code.SCRATCH", scratch)
             if scratch > stack:
                 np.testing.assert_allclose(ab.batched(swapped, backend="llvm")(x), wanted)
         with pytest.raises(ab.UnsupportedError, match=r"test_whole.py:\d+:\d+.*bytes for its arrays(.|\n)*jnp.full"):
@@ -283,7 +282,7 @@ class TestGradients:
         assert_close(values, f(parameters(), *batch))
 
     def test_any_number_of_threads_gives_the_same_bits(self, monkeypatch):
-        monkeypatch.setattr(running, "CHUNK", 64)
+        monkeypatch.setattr(program, "CHUNK", 64)
         x = np.linspace(0.1, 2, 1000).astype(np.float32)
         f = lambda n: ab.batched(newton, in_axes=(None, 0), backend="llvm", options={"threads": n})
         one, four = (ab.grad(f(n), (0, 1))(parameters(), x) for n in (1, 4))

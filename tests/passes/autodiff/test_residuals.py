@@ -11,7 +11,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.options import RESIDUALS, OptionError
-from autobatch.passes.autodiff.rules import Policy
+from autobatch.passes.derivative_rules import Policy
 from tests.properties.strategies import Many
 
 WIDTH = 4

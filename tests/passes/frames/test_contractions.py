@@ -7,7 +7,7 @@ from jax.nn import sigmoid, tanh
 
 import autobatch as ab
 from autobatch.ir.system import Compute
-from autobatch.passes.schedule.fission import Recurrence
+from autobatch.passes.fission import Recurrence
 from tests.passes.frames.programs import random_tree, schedule_of
 
 SIZE = 4

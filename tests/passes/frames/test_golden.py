@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autobatch.ir.system import Compute, Gather, PathSum
-from autobatch.passes.schedule.fission import Recurrence, ScheduleStage
+from autobatch.passes.fission import Recurrence, ScheduleStage
 from tests.passes.frames.programs import child_sum, parameters, prepared, rnn, schedule_of, tree_lstm
 from tests.properties import functions as f
 from tests.properties import strategies as draws

@@ -7,7 +7,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.ir.system import Gather
-from autobatch.passes.schedule.contractions import row_product
+from autobatch.passes.equations import row_product
 from tests.passes.frames.programs import Node, computations, is_product, parameters, random_tree, schedule_of
 
 WIDTHS = {"narrower": 2, "as wide": 4}

@@ -9,7 +9,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.ir.system import PathSum
-from autobatch.passes.schedule.fission import Recurrence
+from autobatch.passes.fission import Recurrence
 from tests.passes.frames.programs import schedule_of
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch.passes.schedule.costs import window_costs, work_of
+from autobatch.passes.costs import window_costs, work_of
 from autobatch.planning import numbering
 from autobatch.planning.numbering import longest_paths
 from autobatch.planning.plan import cover, of_word, windows

@@ -15,8 +15,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, assert_never
 
-from autobatch.backends.llvm.lanes.by_number import convert
 from autobatch.backends.llvm.lanes.control import RegionWriter
+from autobatch.backends.llvm.lanes.elementwise import convert
 from autobatch.backends.llvm.lanes.ops import Environment, shape_of
 from autobatch.backends.llvm.lanes.program import Gang, Warp
 from autobatch.backends.llvm.lanes.tensors import (
@@ -38,8 +38,7 @@ from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.ir.core import Array, Operand, Region, Value
 from autobatch.ir.leaf import Block, BlockProgram, Branch, Enter, Fail, Jump, Move, Return
 from autobatch.ir.ops import Op
-from autobatch.passes.analysis.liveness import registers
-from autobatch.passes.simplify.coalesce import coalesced
+from autobatch.passes.liveness import coalesced, registers
 
 # ---- stacks
 #

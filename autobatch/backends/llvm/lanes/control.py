@@ -19,8 +19,20 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, NamedTuple, assert_never
 
-from autobatch.backends.llvm.lanes.lifetimes import CHANGING, Lifetimes, is_undefined, place_of, values_read
-from autobatch.backends.llvm.lanes.likely import NOTHING, Carried, Likely, carried_alike, last_calls, one_of, reads_of
+from autobatch.backends.llvm.lanes.analysis import (
+    CHANGING,
+    NOTHING,
+    Carried,
+    Lifetimes,
+    Likely,
+    carried_alike,
+    is_undefined,
+    last_calls,
+    one_of,
+    origin_of,
+    reads_of,
+    values_read,
+)
 from autobatch.backends.llvm.lanes.ops import Environment, LeafOperations, shape_of
 from autobatch.backends.llvm.lanes.program import is_shared
 from autobatch.backends.llvm.lanes.tensors import (
@@ -63,9 +75,8 @@ from autobatch.ir.core import (
     regions,
     walk,
 )
-from autobatch.ir.masked import limit_of
 from autobatch.ir.ops import Op, own
-from autobatch.ir.rewrite import Fresh, copy_instruction, copy_region, free_values, substitute, with_regions
+from autobatch.ir.regions import Fresh, copy_instruction, copy_region, free_values, limit_of, substitute, with_regions
 
 GUARDED = 10
 """Operations from which on an arm stands behind `any` of its mask."""
@@ -287,7 +298,7 @@ class RegionWriter(LeafOperations):
         if left:  # what it has made elsewhere goes there, in its lanes
             memory = places([o.variable for o in own.values()])
             # another result may lie there too, or be read from there
-            xs = [replace(x, fixed=False) if x.memory is None or memory & place_of(x) else x for x in xs]
+            xs = [replace(x, fixed=False) if x.memory is None or memory & origin_of(x) else x for x in xs]
             xs = [x if k in own else copied(self.w, x) for k, x in enumerate(xs)]
             new = [xs[k] if mask is None else select(self.w, mask, xs[k], v.get()) for k, v in left.items()]
             set_all(self.w, list(left.values()), new)
@@ -526,7 +537,7 @@ class RegionWriter(LeafOperations):
     def once(
         self, body: Region, args: Sequence[Tensor], env: Environment, mask: LaneValue | None, lasting: bool = False
     ) -> list[Tensor]:
-        """What a region yields: as if all of its indices were in range (`likely.py`), and again where one was not."""
+        """What a region yields: as if all of its indices were in range (`analysis.py`), and again where one was not."""
         own = any(not in_registers(x.size) and not (x.memory is not None and x.memory.shared) for x in args)
         reads = None if own or self.w.width == 1 or self.likely is not None else reads_of(body)
         if reads is None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from jax.lax import GatherScatterMode
 
-from autobatch.backends.llvm.lanes.by_number import BY_NUMBER, convert
+from autobatch.backends.llvm.lanes.elementwise import BY_NUMBER, convert
 from autobatch.backends.llvm.lanes.reductions import least, most
 from autobatch.backends.llvm.lanes.tensors import (
     Element,

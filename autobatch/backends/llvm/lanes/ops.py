@@ -12,11 +12,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.backends.llvm.checked import is_checking
-from autobatch.backends.llvm.lanes.by_number import BITS, BY_NUMBER, COSTLY, convert, in_single
-from autobatch.backends.llvm.lanes.complexes import COMPLEX_RULES
+from autobatch.backends.llvm.lanes.elementwise import BITS, BY_NUMBER, COMPLEX_RULES, COSTLY, convert, in_single
 from autobatch.backends.llvm.lanes.gathers import INDEXING, taken
-from autobatch.backends.llvm.lanes.reductions import KINDS, LARGEST_PRODUCT, REDUCTIONS, SORTING, product, total
+from autobatch.backends.llvm.lanes.reductions import (
+    COMPLEX_REDUCTIONS,
+    KINDS,
+    LARGEST_PRODUCT,
+    REDUCTIONS,
+    SORTING,
+    product,
+    total,
+)
 from autobatch.backends.llvm.lanes.special import MATRICES, REFUSED, SPECIAL, random_gamma
 from autobatch.backends.llvm.lanes.tensors import (
     KEY,
@@ -48,10 +54,11 @@ from autobatch.backends.llvm.lanes.tensors import (
 )
 from autobatch.backends.llvm.lanes.writer import COMPLEX, ELEMENTS, HALVES, LaneValue, LaneWriter, rounded
 from autobatch.backends.llvm.machine_code import RefusedError
+from autobatch.backends.llvm.text import is_checking
+from autobatch.errors import NOWHERE
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import Apply, Array, Instruction, Literal, Operand, Type, Value
 from autobatch.ir.ops import Op
-from autobatch.source import NOWHERE
 
 # ---- expand
 #
@@ -164,7 +171,7 @@ def _needed(whole: Equations) -> Equations:
 #
 # Control flow that a leaf operation brings with it: `jax.lax.scan`, `while_loop`, `cond`, `switch`, `reduce`.
 #
-# What they hold is straight-line code (`ops.py`); what the lanes of a gang disagree on is a mask, as in `control.py`.
+# What they hold is straight-line code; what the lanes of a gang disagree on is a mask, as in `control.py`.
 
 
 UNROLLED = 64
@@ -651,8 +658,8 @@ LOWER: Mapping[str, Lower] = {
     "unknown": same,
     "within": within,
 }
-"""By the name of the operation. What is none of these brings code of its own (`ops.py`), consists of some of them
-(`ops.py`), or is refused."""
+"""By the name of the operation. What is none of these brings code of its own, consists of some of them,
+or is refused."""
 
 AS_PYTHON = frozenset(("pow", "round"))
 """What Python means by a name that a primitive of JAX has as well: it is traced, and then consists of primitives."""
@@ -668,7 +675,7 @@ their parts.)"""
 def rule_of(name: str, dtypes: set[str]) -> Lower:
     """The rule for an operation on numbers of some dtypes."""
     if not dtypes.isdisjoint(COMPLEX):
-        found = COMPLEX_RULES.get(name) or (LOWER[name] if name in MOVED else None)
+        found = COMPLEX_RULES.get(name) or COMPLEX_REDUCTIONS.get(name) or (LOWER[name] if name in MOVED else None)
         if found is None:
             raise RefusedError(f"{name} of complex numbers")
         return found

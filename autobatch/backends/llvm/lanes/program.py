@@ -1,4 +1,4 @@
-"""Rows of operands in, gangs of lanes, rows of results out: a module that XLA calls. `whole/` is called by Python.
+"""Rows of operands in, gangs of lanes, rows of results out: a module that XLA calls. Python calls `llvm/program.py`.
 
     arguments   of each operand: its rows, or the one array that all rows share; then, where some rows do not matter,
                 live: bool[rows]; then constants of the program

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import assert_never
 
+from autobatch.backends.llvm.lanes.analysis import last_calls, uniform_values, yielded
 from autobatch.backends.llvm.lanes.blocks import run_program
 from autobatch.backends.llvm.lanes.control import GUARDED, RegionWriter, cost, joined, melded
-from autobatch.backends.llvm.lanes.likely import last_calls, uniform_values, yielded
 from autobatch.backends.llvm.lanes.ops import Environment, shape_of
 from autobatch.backends.llvm.lanes.program import (
     AddressTable,
@@ -63,7 +63,7 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.leaf import BlockProgram
 from autobatch.ir.ops import Op
-from autobatch.ir.rewrite import free_values
+from autobatch.ir.regions import free_values
 
 # ---- masked regions
 #

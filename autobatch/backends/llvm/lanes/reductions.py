@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from autobatch.backends.llvm.lanes.by_number import BY_NUMBER, convert
+from autobatch.backends.llvm.lanes.elementwise import BY_NUMBER, convert, joined, real_and_imaginary
 from autobatch.backends.llvm.lanes.tensors import (
     SMALL,
     Element,
@@ -28,6 +28,7 @@ from autobatch.backends.llvm.lanes.tensors import (
     one_by_one,
     over,
     registers,
+    word,
     zeros,
 )
 from autobatch.backends.llvm.lanes.writer import COMPLEX, HALVES, LaneValue, LaneWriter
@@ -775,3 +776,45 @@ def top_k(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[
 
 
 SORTING: Mapping[str, Callable[..., list[Tensor]]] = {"sort": sort, "top_k": top_k}
+
+
+# ---- complex
+#
+# Sums and products of complex numbers, by those of their parts.
+
+
+def _of_parts(name: str) -> Callable[..., list[Tensor]]:
+    """What is linear in real numbers."""
+
+    def rule(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+        dtype, shape = results[0]
+        found = [REDUCTIONS[name](w, op, [p], [(word(dtype), shape)])[0] for p in real_and_imaginary(kept(w, xs[0]))]
+        return [joined(dtype, found[0], found[1])]
+
+    return rule
+
+
+def _complex_product(w: LaneWriter, op: Op, xs: Sequence[Tensor], results: Shapes) -> list[Tensor]:
+    """A product of matrices, as four."""
+    dtype, shape = results[0]
+    params = tuple((k, None if k == "preferred_element_type" else v) for k, v in op.params)
+    real, (left, right) = Op(op.name, params, op.primitive), (real_and_imaginary(kept(w, x)) for x in xs)
+
+    def of(a: Tensor, b: Tensor) -> Tensor:
+        return kept(w, product(w, real, [a, b], [(word(dtype), shape)])[0])
+
+    (a, b), (c, d) = left, right
+    ac, bd, ad, bc = of(a, c), of(b, d), of(a, d), of(b, c)
+
+    def at(index: Indices) -> Element:
+        return w.instruction("fsub", ac.one(index), bd.one(index)), w.instruction("fadd", ad.one(index), bc.one(index))
+
+    return [Tensor(dtype, shape, at)]
+
+
+COMPLEX_REDUCTIONS: Mapping[str, Callable[..., list[Tensor]]] = {
+    "cumsum": _of_parts("cumsum"),
+    "dot_general": _complex_product,
+    "reduce_sum": _of_parts("reduce_sum"),
+}
+"""By the name of the operation, where an operand or a result is complex."""

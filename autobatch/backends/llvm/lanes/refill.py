@@ -36,8 +36,16 @@ from autobatch.backends.llvm.lanes.together import LaneWalk, course_of, reads_al
 from autobatch.backends.llvm.lanes.writer import FLOATS, LaneValue, stored
 from autobatch.ir.core import Apply, Array, Function, If, Instruction, Module, Region, Value, While, regions, walk
 from autobatch.ir.core import Operand as ReadFrom
-from autobatch.ir.masked import Limit, limit_of, refill_of
-from autobatch.ir.rewrite import Fresh, copy_instruction, copy_region, free_values, substitute
+from autobatch.ir.regions import (
+    Fresh,
+    Limit,
+    copy_instruction,
+    copy_region,
+    free_values,
+    limit_of,
+    refill_of,
+    substitute,
+)
 
 LARGEST = 40
 """Operations in front of a loop, or behind it, up to which lanes are refilled: they are run for all lanes each time."""

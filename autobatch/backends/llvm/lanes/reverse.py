@@ -17,12 +17,12 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, Protocol
 
+from autobatch.backends.llvm.lanes.analysis import NOTHING, Carried
 from autobatch.backends.llvm.lanes.blocks import BlockMachine, Derivatives, laid_out, run_program, stack_of
-from autobatch.backends.llvm.lanes.by_number import BY_NUMBER as OPERATIONS
-from autobatch.backends.llvm.lanes.by_number import convert
 from autobatch.backends.llvm.lanes.control import InPlace, RegionWriter, counted_turns, turns
+from autobatch.backends.llvm.lanes.elementwise import BY_NUMBER as OPERATIONS
+from autobatch.backends.llvm.lanes.elementwise import convert
 from autobatch.backends.llvm.lanes.gathers import PLACES_READ, PLACES_WRITTEN
-from autobatch.backends.llvm.lanes.likely import NOTHING, Carried
 from autobatch.backends.llvm.lanes.ops import Environment, Equations, of_jaxpr, shape_of
 from autobatch.backends.llvm.lanes.program import Gang
 from autobatch.backends.llvm.lanes.reductions import total as all_of
@@ -56,7 +56,7 @@ from autobatch.backends.llvm.lanes.tensors import (
 )
 from autobatch.backends.llvm.lanes.writer import BYTES, HALVES, LaneValue, LaneWriter, stored
 from autobatch.backends.llvm.machine_code import RefusedError
-from autobatch.errors import UnsupportedError
+from autobatch.errors import NOWHERE, UnsupportedError
 from autobatch.ir import jax_compat
 from autobatch.ir.core import (
     BY_NUMBER,
@@ -74,12 +74,10 @@ from autobatch.ir.core import (
     regions,
 )
 from autobatch.ir.leaf import Block, BlockProgram, DerivativeRule, Enter
-from autobatch.ir.masked import NO_LIMIT, Allowed, limit_of, may_have_failed
 from autobatch.ir.ops import Op
-from autobatch.ir.rewrite import free_values
-from autobatch.passes.analysis.liveness import is_number, unused_in_blocks, unused_results
-from autobatch.passes.autodiff.rules import has_derivative, row_rule
-from autobatch.source import NOWHERE
+from autobatch.ir.regions import NO_LIMIT, Allowed, free_values, limit_of, may_have_failed
+from autobatch.passes.derivative_rules import has_derivative, row_rule
+from autobatch.passes.liveness import is_number, unused_in_blocks, unused_results
 
 # ---- moving
 #

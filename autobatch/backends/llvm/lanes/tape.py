@@ -10,11 +10,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from autobatch.backends.llvm.lanes.analysis import Carried, is_undefined, values_read
 from autobatch.backends.llvm.lanes.blocks import Growing
-from autobatch.backends.llvm.lanes.by_number import convert
+from autobatch.backends.llvm.lanes.elementwise import convert
 from autobatch.backends.llvm.lanes.gathers import PLACES_READ, PLACES_WRITTEN, add_all, add_read
-from autobatch.backends.llvm.lanes.lifetimes import is_undefined, values_read
-from autobatch.backends.llvm.lanes.likely import Carried
 from autobatch.backends.llvm.lanes.ops import shape_of
 from autobatch.backends.llvm.lanes.program import Gang
 from autobatch.backends.llvm.lanes.tensors import (
@@ -36,7 +35,7 @@ from autobatch.backends.llvm.lanes.writer import HALVES, LaneValue, LaneWriter, 
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.llvm.text import LlvmFunction
 from autobatch.ir.core import ROWS, Apply, Array, For, If, Instruction, Operand, Region, Value, While, regions
-from autobatch.ir.masked import Allowed
+from autobatch.ir.regions import Allowed
 
 # ---- chains
 #

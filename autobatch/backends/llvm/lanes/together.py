@@ -22,14 +22,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from autobatch.backends.llvm.lanes.likely import Carried, carried_alike, shared_inside
+from autobatch.backends.llvm.lanes.analysis import Carried, carried_alike, shared_inside
 from autobatch.backends.llvm.lanes.tensors import Tensor, TensorVariable, in_registers, scalar, select, set_all, zeros
 from autobatch.backends.llvm.lanes.writer import BYTES, ELEMENTS, FLOATS, LaneValue, LaneWriter, StackSlot
 from autobatch.ir.core import Apply, Array, If, Instruction, Literal, Operand, Region, Value, While, walk
 
 # ---- walks
 #
-# Which loops the lanes of a gang walk through together (`together.py`), and what is known of a turn before it runs.
+# Which loops the lanes of a gang walk through together, and what is known of a turn before it runs.
 #
 # while node < n:                        the place: `node`, at which x, y and skip are read
 #   far = hit(x[node], y[node], ...)

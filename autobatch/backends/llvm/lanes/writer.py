@@ -15,10 +15,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.backends.llvm import machine_code, single, wide
-from autobatch.backends.llvm.double import exponentials, factorials
-from autobatch.backends.llvm.formulas import Formula, called, in_double, inline
-from autobatch.backends.llvm.functions import INTRINSICS, VectorWriter, text_of
+from autobatch.backends.llvm import float32, float64, float64_special, machine_code
+from autobatch.backends.llvm.formulas import INTRINSICS, Formula, VectorWriter, called, in_double, inline, text_of
 from autobatch.backends.llvm.machine_code import RefusedError
 from autobatch.backends.llvm.text import LlvmFunction, broadcast
 from autobatch.common.record import record
@@ -130,7 +128,7 @@ ELEMENTS = {
 """The dtypes of numbers, and LLVM's types for them."""
 
 HALVES = ("float16", "bfloat16")
-"""Floats that are kept as their bits (`by_number.py`)."""
+"""Floats that are kept as their bits (`elementwise.py`)."""
 
 COMPLEX = {"complex64": "float32", "complex128": "float64"}
 """Complex numbers, and the dtype of their parts: two numbers each."""
@@ -369,7 +367,7 @@ class LaneWriter:
         return LaneValue(self.f.let(f"select {self.vector('i1')} {mask.text}, {of} {a.text}, {of} {b.text}"), a.dtype)
 
     def function(self, make: Callable[..., str], *xs: LaneValue) -> LaneValue:
-        """A function of `functions.py` or `wide.py`."""
+        """A function of `formulas.py` or `float32.py`."""
         held, shared = self.together(*xs)
         v = self.vectors(held[0], shared)
         return LaneValue(make(v, *(x.text for x in held)), held[0].dtype, shared)
@@ -608,38 +606,38 @@ def _rounded(name: str, double: Formula) -> Callable[..., LaneValue]:
 def whole_power(w: LaneWriter, x: LaneValue, n: int) -> LaneValue:
     """Products of doubles are exact enough for float32."""
     if x.dtype == "float32":
-        return w.function(inline(in_double(lambda x: exponentials.power_by_squares(x, n))), x)
-    return w.function(inline(lambda x: exponentials.whole_power(x, n)), x)
+        return w.function(inline(in_double(lambda x: float64.power_by_squares(x, n))), x)
+    return w.function(inline(lambda x: float64.whole_power(x, n)), x)
 
 
 FLOATS: Mapping[str, Callable[..., LaneValue]] = {
-    "acos": _both("acos", wide.acos, exponentials.acos),
-    "acosh": _both("acosh", wide.acosh, exponentials.acosh),
-    "asin": _both("asin", wide.asin, exponentials.asin),
-    "asinh": _both("asinh", wide.asinh, exponentials.asinh),
-    "atan": _both("atan", wide.atan, exponentials.atan),
-    "atan2": _both("atan2", wide.atan2, exponentials.atan2),
-    "atanh": _both("atanh", wide.atanh, exponentials.atanh),
-    "cbrt": _rounded("cbrt", exponentials.cbrt),
-    "cos": _short("cos", single.cos, exponentials.cos),
-    "cosh": _both("cosh", wide.cosh, exponentials.cosh),
-    "digamma": _both("digamma", wide.digamma, factorials.digamma),
-    "erf": _both("erf", wide.erf, factorials.erf),
-    "erf_inv": _both("erf_inv", wide.erf_inv, factorials.inverse_of_erf),
-    "erfc": _both("erfc", wide.erfc, factorials.erfc),
-    "exp": _short("exp", single.exp, exponentials.exp),
-    "exp2": _both("exp2", wide.exp2, exponentials.exp2),
-    "expm1": _both("expm1", wide.expm1, exponentials.expm1),
-    "lgamma": _both("lgamma", wide.lgamma, factorials.lgamma),
-    "log": _short("log", single.log, exponentials.log),
-    "log1p": _both("log1p", wide.log1p, exponentials.log1p),
-    "logistic": _both("logistic", wide.logistic, exponentials.logistic),
-    "nextafter": _both("nextafter", exponentials.neighbour, exponentials.neighbour),
-    "pow": _both("pow", single.pow, exponentials.pow),
-    "rem": _both("rem", exponentials.remainder, exponentials.remainder),
-    "sin": _short("sin", single.sin, exponentials.sin),
-    "sinh": _both("sinh", wide.sinh, exponentials.sinh),
-    "tan": _both("tan", wide.tan, exponentials.tan),
-    "tanh": _short("tanh", single.tanh, exponentials.tanh),
+    "acos": _both("acos", float32.acos, float64.acos),
+    "acosh": _both("acosh", float32.acosh, float64.acosh),
+    "asin": _both("asin", float32.asin, float64.asin),
+    "asinh": _both("asinh", float32.asinh, float64.asinh),
+    "atan": _both("atan", float32.atan, float64.atan),
+    "atan2": _both("atan2", float32.atan2, float64.atan2),
+    "atanh": _both("atanh", float32.atanh, float64.atanh),
+    "cbrt": _rounded("cbrt", float64.cbrt),
+    "cos": _short("cos", float32.cos, float64.cos),
+    "cosh": _both("cosh", float32.cosh, float64.cosh),
+    "digamma": _both("digamma", float32.digamma, float64_special.digamma),
+    "erf": _both("erf", float32.erf, float64_special.erf),
+    "erf_inv": _both("erf_inv", float32.erf_inv, float64_special.inverse_of_erf),
+    "erfc": _both("erfc", float32.erfc, float64_special.erfc),
+    "exp": _short("exp", float32.exp, float64.exp),
+    "exp2": _both("exp2", float32.exp2, float64.exp2),
+    "expm1": _both("expm1", float32.expm1, float64.expm1),
+    "lgamma": _both("lgamma", float32.lgamma, float64_special.lgamma),
+    "log": _short("log", float32.log, float64.log),
+    "log1p": _both("log1p", float32.log1p, float64.log1p),
+    "logistic": _both("logistic", float32.logistic, float64.logistic),
+    "nextafter": _both("nextafter", float64.neighbour, float64.neighbour),
+    "pow": _both("pow", float32.pow, float64.pow),
+    "rem": _both("rem", float64.remainder, float64.remainder),
+    "sin": _short("sin", float32.sin, float64.sin),
+    "sinh": _both("sinh", float32.sinh, float64.sinh),
+    "tan": _both("tan", float32.tan, float64.tan),
+    "tanh": _short("tanh", float32.tanh, float64.tanh),
 }
 """By the name of JAX's primitive."""

@@ -1,1 +1,0 @@
-"""Python objects, read by machine code."""

@@ -1,6 +1,0 @@
-"""Derivatives: a schedule -> the schedule of its adjoint."""
-
-from autobatch.passes.autodiff.adjoint import Adjoint, RowCotangents, differentiate
-from autobatch.passes.autodiff.rules import Policy
-
-__all__ = ["Adjoint", "Policy", "RowCotangents", "differentiate"]
