@@ -429,7 +429,7 @@ ON_XLA = ("in_a_field", "handed_on", "late_variables", "around_a_try", "list_gro
 def test_programs(name, backend):
     function = PROGRAMS[name]
     with ab.options(trace=False):
-        found = ab.unbatch(ab.batched(function, backend=backend)(X, N))
+        found = ab.unbatch(ab.batched(function, backend=backend)(X.tolist(), N))
     assert_same(found, [function(x, n) for x, n in zip(X, N, strict=True)])
 
 

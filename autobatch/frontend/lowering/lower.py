@@ -209,7 +209,7 @@ def _display(s: LoweringState, kind: Any, nodes: list[ast.expr]) -> v.Abstract:
     return made if isinstance(made, v.Record | v.Listing) else s.context.rules.materialise(s, sequence(s, made))
 
 
-def _with_iterators(s: LoweringState, part: v.Record | v.Lazy) -> v.Record | v.Lazy:
+def _with_iterators(s: LoweringState, part: v.Abstract) -> v.Abstract:
     """The elements of a list or tuple, generators as objects."""
     if not isinstance(part, v.Record) or not any(isinstance(x, v.Generator) for x in part.items):
         return part

@@ -51,9 +51,10 @@ from autobatch.frontend.lowering.sequences import arithmetic, length, sequence, 
 from autobatch.frontend.lowering.state import BROKE, CONTINUED, FLAGS, RESULT, RETURNED, LoweringState, expand, hand_out
 from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.syntax.flattening import placed, with_test_apart
-from autobatch.frontend.syntax.generators import begun, continues, leaves, run_inside
+from autobatch.frontend.syntax.generators import begun, run_inside
 from autobatch.frontend.syntax.scopes import is_cell
 from autobatch.frontend.syntax.sources import is_user_function
+from autobatch.frontend.syntax.state_machines import continues, leaves
 from autobatch.frontend.types import values as v
 from autobatch.ir.core import Array, Operand, Ref, Tag
 

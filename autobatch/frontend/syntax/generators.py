@@ -782,8 +782,8 @@ def _zips(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     if several:
         first, second, *rest = [s.call(v.Static(iter), [x]) for x in args]
         rows = s.context.rules.iterator(s, lent(s, _zip_two, first=first, second=second, strict=strict))
-        for other in rest:
-            rows = s.context.rules.iterator(s, lent(s, _zip_more, rows=rows, other=other, strict=strict))
+        for one in rest:
+            rows = s.context.rules.iterator(s, lent(s, _zip_more, rows=rows, other=one, strict=strict))
         return rows
     at = given[0]
     items, before, behind = args[at], args[:at], args[at + 1 :]

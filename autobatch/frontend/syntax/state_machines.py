@@ -35,6 +35,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeVar
 
+from autobatch.frontend.syntax.iterator_variables import place_of
 from autobatch.frontend.syntax.scopes import MARK, AsFields, FunctionNode, Renaming, scopes_of
 from autobatch.frontend.syntax.sources import WRITTEN, LiveNames, parameters
 
@@ -71,7 +72,8 @@ def class_of(
         members[RESULT] = None
     made = type(f"generator {node.name}", (), {"__module__": globals.get("__name__", ""), **members})
     for constant in (n for m in methods for n in ast.walk(m) if isinstance(n, ast.Constant)):
-        if constant.value is _Recursive:
+        value: Any = constant.value
+        if value is _Recursive:
             constant.value = made  # type: ignore[assignment]
     return made
 
@@ -393,10 +395,10 @@ class _Machine:
             first = self.method("gi_begin", [], self.run(self.in_order(resumed=False)))
             self.with_fields(first, kept)
             new = ast.Compare(_field(STATE), [ast.Eq()], [ast.Constant(0)])
-            begin, resume = (ast.Return(ast.Call(_field(name), [], [])) for name in (first.name, step))
+            start, resume = (ast.Return(ast.Call(_field(name), [], [])) for name in (first.name, step))
             made += [
                 first,
-                self.method("__next__", [], [ast.If(new, [begin], []), _put(SENT, ast.Constant(None)), resume]),
+                self.method("__next__", [], [ast.If(new, [start], []), _put(SENT, ast.Constant(None)), resume]),
                 self.method("send", [_VALUE], [_put(SENT, _get(_VALUE)), copy.deepcopy(resume)]),
             ]
         return made
@@ -635,7 +637,7 @@ def _heads(node: ast.stmt) -> Iterator[ast.AST]:
 def _check_always(node: ast.AST, names: set[str]) -> None:
     """Refuse what is not assigned whenever the expression is evaluated, or read before."""
     bound: set[str] = set()
-    for part in sorted((n for n in _own([node]) if hasattr(n, "lineno")), key=lambda n: (n.lineno, n.col_offset)):
+    for part in sorted((n for n in _own([node]) if hasattr(n, "lineno")), key=place_of):
         match part:
             case ast.BoolOp(values=[_, *rest]):
                 inside = list(_own(rest))
