@@ -76,7 +76,7 @@ from autobatch.frontend.lowering.statements import execute
 from autobatch.frontend.memory import array_stores, heaps
 from autobatch.frontend.memory.boxes import boxed
 from autobatch.frontend.memory.heap import OBJECTS, CompilesInMemory, Heap, NeedsMemory
-from autobatch.frontend.memory.heaps import give_memory, note_adopting
+from autobatch.frontend.memory.heaps import asked_for, give_memory, note_adopting
 from autobatch.frontend.memory.identity import is_given
 from autobatch.frontend.memory.list_changes import adopted, string_of
 from autobatch.frontend.memory.list_heap import copied, hold, tell_apart
@@ -615,8 +615,7 @@ def _settled_round(
         found = _round(context, fun, args, kwargs)
     except Exception as error:
         # what a path waits for may be set behind what objects without memory cannot do
-        asks = isinstance(error, NeedsMemory) and bool(context.waited) and set(error.classes) - {*context.memory.heaps}
-        if context.again and not asks:
+        if context.again and not (context.waited and isinstance(error, NeedsMemory) and any(asked_for(context, error))):
             raise MemoryChanged from None
         raise
     if context.again:

@@ -361,12 +361,18 @@ def _changed(s: LoweringState, t: LoweringState) -> list[str]:
 # ---- objects
 
 
-def give_memory(context: Context, error: NeedsMemory) -> None:
-    """Let objects of the classes that an error names have memory; raises it where they have."""
+def asked_for(context: Context, error: NeedsMemory) -> tuple[list[type], dict[object, type]]:
+    """The classes and expressions that an error names whose objects have no memory yet."""
     memory = context.memory
     new = [cls for cls in error.classes if cls not in memory.heaps]
     asked = error.sites | context.sites.of_forms(error.forms, memory.sites)
-    sites = {site: cls for site, cls in asked.items() if site not in memory.sites}
+    return new, {site: cls for site, cls in asked.items() if site not in memory.sites}
+
+
+def give_memory(context: Context, error: NeedsMemory) -> None:
+    """Let objects of the classes that an error names have memory; raises it where they have."""
+    memory = context.memory
+    new, sites = asked_for(context, error)
     if not new and not sites:
         raise error.error
     for heap in memory.heaps.values():
