@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from autobatch.frontend.library import sets, tables
+from autobatch.frontend.library.deques import Deque
 from autobatch.frontend.library.domains import guard
 from autobatch.frontend.library.graphs import packed_field, viewed
 from autobatch.frontend.library.numpy_arrays import complex_of
@@ -158,6 +159,8 @@ def is_instance(s: LoweringState, value: v.Abstract, classes: Any) -> v.Abstract
     """`isinstance(value, classes)`"""
     refuse_made(s, value)
     members = _class_tuple(classes)
+    if collections.deque in members:
+        members += (Deque,)
     match value:
         case v.Static(value=held):
             return v.Static(isinstance(held, classes))

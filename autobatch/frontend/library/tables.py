@@ -23,6 +23,7 @@ import jax.numpy as jnp
 
 from autobatch.data.columns import UNKNOWN
 from autobatch.errors import TypeConflictError
+from autobatch.frontend.library.deques import Deque, class_of_its_own
 from autobatch.frontend.library.equality import compares_fields
 from autobatch.frontend.lowering.attributes import alternatives, class_list, classes_of, fields_of, is_none
 from autobatch.frontend.lowering.joins import as_listing, conditional, convert, stored
@@ -627,6 +628,10 @@ def make_deque(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     maxlen = args[1] if len(args) > 1 else kwargs.get("maxlen", NONE)
     if not isinstance(maxlen, v.Static):
         s.refuse("the maxlen of a deque must be a constant", "name the argument that decides it in static=(...)")
+    if s.context.memory.deques:
+        known, key = s.context.memory.rewritten, (deque, s.frame.source, s.span)
+        cls = known[key] = known.get(key) or class_of_its_own(Deque, "deque")
+        return s.call(v.Static(cls), [args[0] if args else v.Record("tuple", (), ()), maxlen])
     items = _elements_listed(s, args[0]) if args else v.Record("list", (), ())
     made = v.Record("table", ("items", "maxlen"), (items, maxlen), deque)
     return with_items(s, made, items)

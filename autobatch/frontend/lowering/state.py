@@ -203,8 +203,9 @@ class LoweringMemory:
     `asks_numpy`: was an array indexed that is one of NumPy, or could be given as one? `dicts`: the names of shared
     dicts, by identity; `ordered`, `orders_batched`: `state.py`. `heaps`: the classes whose objects have memory
     (`refused`: why), `capacity` of them at most, and `sites`, the expressions whose lists have some; `rows`: are
-    they planned? `letters`: are strings there code points? `adopting`: how many of these adopt objects of the examples?
-    `filled`: the expressions whose arrays of data-dependent length are changed in place (`dynamic_arrays.py`);
+    they planned? `letters`: are strings there code points? `deques`: are deques objects? `adopting`: how many of
+    these adopt objects of the examples? `filled`: the expressions whose arrays of data-dependent length are changed in
+    place (`dynamic_arrays.py`);
     `unseen`: would a trace not see one of these changes? `own_lists`: are arguments that are lists of the examples
     copied, as they are changed? `unread`: in how many rounds, in which nothing else was found, a memory was read before
     it was known what is in it.
@@ -238,6 +239,7 @@ class LoweringMemory:
     capacity: int = 0
     rows: bool = True
     letters: bool = False
+    deques: bool = False
     adopting: int = 0
     unread: Counter[Heap] = field(default_factory=Counter)
     filled: set[object] = field(default_factory=set)
@@ -280,6 +282,12 @@ class LoweringMemory:
         for site, cls in new.items():
             self.sites[site] = add_heap(self.heaps, site, cls)
         if new:
+            raise MemoryChanged
+
+    def let_deques_be_objects(self) -> None:
+        """Let deques have memory, as objects of a class in Python (`deques.py`), if they have none."""
+        if not self.deques:
+            self.deques = True
             raise MemoryChanged
 
     def fill(self, sites: Collection[object]) -> None:

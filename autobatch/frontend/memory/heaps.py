@@ -16,6 +16,7 @@ from __future__ import annotations
 import ast
 import inspect
 import operator
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache, reduce
@@ -244,6 +245,8 @@ def _columns(s: LoweringState, heap: Heap) -> list[Array]:
         for type in leaf_types(field):
             column = column_type(type)
             if column is None:
+                if holds_any(field, [deque]):
+                    s.context.memory.let_deques_be_objects()
                 s.refuse(*refused_field(heap, _name(key), field))
             found.append(column)
     return found
@@ -363,10 +366,9 @@ def _changed(s: LoweringState, t: LoweringState) -> list[str]:
 
 def asked_for(context: Context, error: NeedsMemory) -> tuple[list[type], dict[object, type]]:
     """The classes and expressions that an error names whose objects have no memory yet."""
-    memory = context.memory
-    new = [cls for cls in error.classes if cls not in memory.heaps]
-    asked = error.sites | context.sites.of_forms(error.forms, memory.sites)
-    return new, {site: cls for site, cls in asked.items() if site not in memory.sites}
+    new = [cls for cls in error.classes if cls not in context.memory.heaps]
+    asked = error.sites | context.sites.of_forms(error.forms, context.memory.sites)
+    return new, {site: cls for site, cls in asked.items() if site not in context.memory.sites}
 
 
 def give_memory(context: Context, error: NeedsMemory) -> None:

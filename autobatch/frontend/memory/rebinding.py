@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import deque
 from collections.abc import Hashable, Sequence
 from itertools import chain
 from typing import NoReturn
@@ -101,6 +102,8 @@ def refuse_change(
     while isinstance(root, ast.Attribute | ast.Subscript):
         root = root.value
     bound = s.env.get(root.id) if isinstance(root, ast.Name) and root.id not in s.frame.enclosing else None
+    if held is not None:
+        _note_deque(s, held)
     known, dicts = s.context.memory.sites, held is not None and is_dict_value(held)
     if s.context.sites.needed(known, dicts=dicts):
         raise s.context.sites.refused(known, UnsupportedError(message, s.span, cure), dicts=dicts)
@@ -173,6 +176,8 @@ def _refusal(
     s: LoweringState, value: v.Abstract | None, message: str, cure: str, kind: type[UnsupportedError] = UnsupportedError
 ) -> UnsupportedError:
     """An object of a class that this lowering makes may be changed where it has memory."""
+    if value is not None:
+        _note_deque(s, value)
     if isinstance(value, v.Record) and value.kind == "object" and value.cls in s.context.built:
         return refused_without_memory([value.cls], message, s.span, cure)
     error = kind(message, s.span, cure)
@@ -180,6 +185,12 @@ def _refusal(
         return error
     found = s.context.sites.refused(s.context.memory.sites, error, kind is Impure, is_dict_value(value))
     return found if isinstance(found, NeedsMemory) or kind is Impure else without_memory(s, [value], message, cure)
+
+
+def _note_deque(s: LoweringState, value: v.Abstract) -> None:
+    """A deque that cannot be changed as a value has memory."""
+    if isinstance(value, v.Record) and value.cls is deque:
+        s.context.memory.let_deques_be_objects()
 
 
 def is_own(s: LoweringState, value: v.Abstract) -> bool:
