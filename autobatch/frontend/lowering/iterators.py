@@ -150,24 +150,27 @@ def in_steps(s: LoweringState, value: ast.expr) -> ast.expr:
     return found
 
 
-def given(s: LoweringState, function: v.Abstract, node: ast.Call) -> list[ast.expr]:
-    """The positional arguments of a call: iterators as what is stepped, where they are kept or not read once."""
+def given(s: LoweringState, function: v.Abstract, node: ast.Call) -> tuple[list[ast.expr], list[ast.keyword]]:
+    """The arguments of a call: iterators as what is stepped, where they are kept or not read once."""
     if isinstance(node.func, ast.Attribute) and node.func.attr in KEEPING:
-        return [in_steps(s, x) for x in node.args]
-    if not any(makes_iterator(s, x) for x in node.args):
-        return node.args
+        return [in_steps(s, x) for x in node.args], node.keywords
+    if not any(makes_iterator(s, x) for x in (*node.args, *(k.value for k in node.keywords))):
+        return node.args, node.keywords
     bound = isinstance(function, v.Method)
     if isinstance(function, v.Static) and isinstance(function.value, type):
         function, bound = v.Static(inspect.getattr_static(function.value, "__init__", None)), True
     source = text_of(s, function.function if isinstance(function, v.Method) else function)
     if source is None or not source.is_shown:
-        return node.args
-    if yields(source.node):
-        return [in_steps(s, x) for x in node.args]
-    names = [p.arg for p in (*source.node.args.posonlyargs, *source.node.args.args)][bound:]
-    names += [""] * len(node.args)
-    pairs = zip(names, node.args, strict=False)
-    return [x if name and is_consumed(source.node, name) else in_steps(s, x) for name, x in pairs]
+        return node.args, node.keywords
+    text = source.node
+    names = [p.arg for p in (*text.args.posonlyargs, *text.args.args)][bound:] + [""] * len(node.args)
+
+    def passed(name: str, value: ast.expr) -> ast.expr:
+        consumed = name and not yields(text) and is_consumed(text, name)
+        return value if consumed else in_steps(s, value)
+
+    named = [ast.keyword(k.arg, passed(k.arg or "", k.value)) for k in node.keywords]
+    return [passed(name, x) for name, x in zip(names, node.args, strict=False)], named
 
 
 KEEPING = frozenset({"add", "append", "appendleft", "insert", "setdefault"})

@@ -50,7 +50,14 @@ from autobatch.frontend.syntax.flattening import (
     run_by_steps,
     with_test_inside,
 )
-from autobatch.frontend.syntax.generators import is_recursive, listed, may_be_inlined, run_over, tells_apart
+from autobatch.frontend.syntax.generators import (
+    is_recursive,
+    listed,
+    may_be_inlined,
+    run_over,
+    takes_values,
+    tells_apart,
+)
 from autobatch.frontend.syntax.invalidation import (
     changed_by_calls,
     changes_argument,
@@ -156,7 +163,7 @@ def _run(s: LoweringState, node: ast.For) -> bool:
 def _is_stepped(s: LoweringState, node: ast.For, items: v.Generator) -> bool:
     """Is a generator an object where a loop runs over it, as the loop can be no part of its text?"""
     if is_recursive(s, items.source):
-        return tells_apart(items, node)
+        return tells_apart(items, node) or takes_values(items.source)
     copied = isinstance(items.source, Lent) and items.source.copied
     return not may_be_inlined(items.source, node) or (not copied and changes_argument(s, node))
 

@@ -288,13 +288,13 @@ def _call(s: LoweringState, node: ast.Call) -> v.Abstract:
     if (found := set_default(s, node, function)) is not None:
         return found
     refuse_moving_views(s, function, node.args)
-    nodes = iterators.given(s, function, node)
+    nodes, keywords = iterators.given(s, function, node)
     keeps = isinstance(node.func, ast.Attribute) and node.func.attr in iterators.KEEPING
     given = invalidation.ended(s, node, lambda: _arguments(s, function, nodes))
     if not isinstance(given, list):
         return given
     items = [stepped(s, x) for x in given] if keeps else given
-    named = named_arguments(s, node.keywords)
+    named = named_arguments(s, keywords)
     for k in changed_later(node.args, [x.value for x in node.keywords]) if node.keywords else ():
         items[k] = s.evaluate(node.args[k])
     if s.dead:

@@ -253,10 +253,16 @@ def may_be_inlined(source: FunctionSource, loop: ast.For) -> bool:
     """May a loop over the generator stand in its text?"""
     if any(isinstance(n, ast.Try | ast.With) and leaves(n) for b in loop.body for n in ast.walk(b)):
         return False
+    parts = (n for b in source.body for n in ast.walk(b))
+    apart = any(isinstance(n, ast.FunctionDef | ast.Lambda | ast.Try | ast.With) for n in parts)
+    return not apart and not takes_values(source)
+
+
+def takes_values(source: FunctionSource) -> bool:
+    """Does a generator use what a `yield` gives, which is sent to it or returned by another one?"""
     parts = [n for b in source.body for n in ast.walk(b)]
     statements = {n.value for n in parts if isinstance(n, ast.Expr)}
-    gives = any(isinstance(n, ast.Yield | ast.YieldFrom) and n not in statements for n in parts)
-    return not gives and not any(isinstance(n, ast.FunctionDef | ast.Lambda | ast.Try | ast.With) for n in parts)
+    return any(isinstance(n, ast.Yield | ast.YieldFrom) and n not in statements for n in parts)
 
 
 def run_over(s: LoweringState, node: ast.For, generator: v.Generator) -> None:

@@ -124,8 +124,22 @@ def makes_iterator(s: LoweringState, node: ast.expr) -> bool:
             found = s.evaluate(function)
             held = found.value if isinstance(found, v.Static) else None
             return name == "from_iterable" or any(held is x for x in ITERATORS)
+        case ast.Call(func=ast.Name(id=name)):
+            bound = s.env.get(name)
+            source = text_of(s, bound.value if bound is not None else v.Static(s.frame.source.globals.get(name)))
+            return source is not None and source.is_shown and _returns_iterator(source.node)
         case _:
             return False
+
+
+@lru_cache(maxsize=4096)
+def _returns_iterator(function: Function) -> bool:
+    """Does a function return a generator expression, or what a function of that kind gives, by its text?"""
+    returned = [function.body] if isinstance(function, ast.Lambda) else []
+    returned += [n.value for n in ast.walk(function) if isinstance(n, ast.Return) and n.value is not None]
+    names = [x.func for x in returned if isinstance(x, ast.Call)]
+    named = {getattr(f, "id", None) or getattr(f, "attr", None) for f in names}
+    return any(isinstance(x, ast.GeneratorExp) for x in returned) or not named.isdisjoint(NAMES)
 
 
 def is_reader(s: LoweringState, node: ast.Attribute) -> bool:
