@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from autobatch.errors import UnsupportedError
-from autobatch.frontend.library.methods import METHODS
+from autobatch.frontend.library.builtin_functions import METHODS
 from autobatch.frontend.library.prelude import run
 from autobatch.frontend.lowering.attributes import (
     attribute,

@@ -19,12 +19,11 @@ import numpy as np
 
 from autobatch.errors import Span, UnsupportedError
 from autobatch.frontend.library import dynamic_arrays, equality, given_objects, prelude, remembered
-from autobatch.frontend.library.builtin_functions import BUILTINS, packed
+from autobatch.frontend.library.builtin_functions import BUILTINS, METHODS, packed
 from autobatch.frontend.library.domains import guard
 from autobatch.frontend.library.gradients import gradient, has_gradient, transform_of
 from autobatch.frontend.library.graph_copies import COPIES
 from autobatch.frontend.library.graphs import viewed
-from autobatch.frontend.library.methods import METHODS
 from autobatch.frontend.library.numpy_arrays import (
     OUTSIDE,
     REFUSED,
