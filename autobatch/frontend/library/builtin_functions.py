@@ -22,7 +22,6 @@ from autobatch.frontend.library import sets, tables
 from autobatch.frontend.library.domains import guard
 from autobatch.frontend.library.graphs import packed_field, viewed
 from autobatch.frontend.library.numpy_arrays import complex_of
-from autobatch.frontend.library.ordering import ordered
 from autobatch.frontend.library.texts import as_float, is_text, text
 from autobatch.frontend.lowering import forms, unions
 from autobatch.frontend.lowering.attributes import (
@@ -55,7 +54,7 @@ from autobatch.frontend.lowering.numbers import (
     traced,
 )
 from autobatch.frontend.lowering.operators import apply_binary, compare, equal, lookup
-from autobatch.frontend.lowering.reductions import extreme, product_of, reduce_sequence, sum_of
+from autobatch.frontend.lowering.reductions import extreme, ordered, product_of, reduce_sequence, sum_of
 from autobatch.frontend.lowering.selection import apply_choice, is_one_of, tested
 from autobatch.frontend.lowering.sequences import enumerated, length, make_range, reverse, sequence, zipped
 from autobatch.frontend.lowering.state import LoweringState, UnseenInTraces, expand, fold, note

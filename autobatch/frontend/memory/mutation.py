@@ -14,11 +14,11 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from autobatch.frontend.library import sets, tables
-from autobatch.frontend.library.ordering import ordered
 from autobatch.frontend.library.prelude import place_to_remove
 from autobatch.frontend.library.tables import EMPTY, concatenate
 from autobatch.frontend.lowering.joins import stored
 from autobatch.frontend.lowering.numbers import operand_of, present, traced, without
+from autobatch.frontend.lowering.reductions import ordered
 from autobatch.frontend.lowering.sequences import (
     arithmetic,
     in_range,
