@@ -17,8 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.frontend.library.array_functions import BY_NAME, alike, fits, written_out
-from autobatch.frontend.library.numpy_arrays import kind_of, marked
+from autobatch.frontend.library.numpy_arrays import BY_NAME, alike, fits, kind_of, marked, written_out
 from autobatch.frontend.library.prelude import (
     accumulate,
     along_first,

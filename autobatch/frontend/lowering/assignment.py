@@ -12,8 +12,7 @@ import numpy as np
 
 from autobatch.frontend.library import sets, tables
 from autobatch.frontend.library.graphs import make_plain
-from autobatch.frontend.library.ndarray import is_dynamic
-from autobatch.frontend.library.numpy_arrays import kind_of
+from autobatch.frontend.library.numpy_arrays import is_dynamic, kind_of
 from autobatch.frontend.library.tables import EMPTY, concatenate
 from autobatch.frontend.lowering import forms
 from autobatch.frontend.lowering.attributes import attribute, forms_of, is_stack, written

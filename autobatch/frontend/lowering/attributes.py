@@ -18,7 +18,7 @@ import numpy as np
 
 from autobatch.data.columns import UNKNOWN, VALUE, Class, Field, nullable_types
 from autobatch.frontend.library.graphs import refuse_unknown, viewed
-from autobatch.frontend.library.ndarray import is_dynamic, is_own_attribute
+from autobatch.frontend.library.numpy_arrays import is_dynamic, is_own_attribute
 from autobatch.frontend.lowering.joins import conditional
 from autobatch.frontend.lowering.numbers import negate, present, traced, without
 from autobatch.frontend.lowering.selection import apply_choice, failure_of

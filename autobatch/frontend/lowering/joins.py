@@ -16,7 +16,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from autobatch.errors import SourceError, Span
-from autobatch.frontend.library.ndarray import dynamic_class, is_dynamic
+from autobatch.frontend.library.numpy_arrays import dynamic_class, is_dynamic
 from autobatch.frontend.lowering.numbers import coerce, negate, operand_of, present, traced, undefined
 from autobatch.frontend.lowering.state import (
     FLAGS,

@@ -26,7 +26,7 @@ from autobatch.frontend.library.equality import (
     ordered,
 )
 from autobatch.frontend.library.graphs import viewed
-from autobatch.frontend.library.ndarray import is_dynamic
+from autobatch.frontend.library.numpy_arrays import is_dynamic
 from autobatch.frontend.library.tables import concatenate
 from autobatch.frontend.library.texts import is_text, percent, text
 from autobatch.frontend.lowering import forms, unions

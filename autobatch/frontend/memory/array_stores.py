@@ -23,8 +23,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.frontend.library.ndarray import dynamic_class, is_dynamic
-from autobatch.frontend.library.numpy_arrays import marked
+from autobatch.frontend.library.numpy_arrays import dynamic_class, is_dynamic, marked
 from autobatch.frontend.lowering.attributes import At, updated
 from autobatch.frontend.lowering.operators import check_index, indices
 from autobatch.frontend.lowering.state import LoweringState, UnseenInTraces
