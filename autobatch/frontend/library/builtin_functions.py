@@ -22,7 +22,7 @@ from autobatch.frontend.library import sets, tables
 from autobatch.frontend.library.domains import guard
 from autobatch.frontend.library.graphs import packed_field, viewed
 from autobatch.frontend.library.numpy_arrays import complex_of
-from autobatch.frontend.library.texts import as_float, is_text, text
+from autobatch.frontend.library.strings import as_float, is_text, text
 from autobatch.frontend.lowering import forms, unions
 from autobatch.frontend.lowering.attributes import (
     alternatives,

@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from autobatch.frontend.library.strings import tag_equal
 from autobatch.frontend.lowering.attributes import (
     alternatives,
     attribute,
@@ -33,7 +34,6 @@ from autobatch.frontend.memory import heaps
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.needs import decided
 from autobatch.frontend.types.statics import container_kind, inputs
-from autobatch.frontend.types.tags import tag_equal
 from autobatch.ir.core import BOOL, Apply, Array, List, Operand, Ref, Tag, Value
 from autobatch.ir.ops import OWN
 

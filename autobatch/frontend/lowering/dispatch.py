@@ -35,7 +35,7 @@ from autobatch.frontend.library.numpy_arrays import (
 )
 from autobatch.frontend.library.prelude import CHOICES, LIBRARY, STANDARD, index_of, join
 from autobatch.frontend.library.stacking import stacking
-from autobatch.frontend.library.texts import call_method, method_of
+from autobatch.frontend.library.strings import call_method, method_of
 from autobatch.frontend.lowering import iterators, printing, unions
 from autobatch.frontend.lowering.attributes import attribute, bind, class_list, classes_of, is_class, written
 from autobatch.frontend.lowering.calls import call_function, call_local, lookup

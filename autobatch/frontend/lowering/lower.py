@@ -26,8 +26,8 @@ from autobatch.frontend.library.given_objects import brought_in, fill, holds_giv
 from autobatch.frontend.library.numpy_arrays import is_of_jax, is_of_numpy
 from autobatch.frontend.library.sets import set_of
 from autobatch.frontend.library.stacking import transposed
+from autobatch.frontend.library.strings import formatted
 from autobatch.frontend.library.tables import concatenate
-from autobatch.frontend.library.texts import formatted
 from autobatch.frontend.lowering import iterators, printing, selection, unions
 from autobatch.frontend.lowering.assignment import assign, set_by_name
 from autobatch.frontend.lowering.attributes import attribute, fields_of, parts_of

@@ -27,8 +27,8 @@ from autobatch.frontend.library.equality import (
 )
 from autobatch.frontend.library.graphs import viewed
 from autobatch.frontend.library.numpy_arrays import is_dynamic
+from autobatch.frontend.library.strings import is_text, percent, tag_equal, text
 from autobatch.frontend.library.tables import concatenate
-from autobatch.frontend.library.texts import is_text, percent, text
 from autobatch.frontend.lowering import forms, unions
 from autobatch.frontend.lowering.attributes import (
     At,
@@ -69,7 +69,6 @@ from autobatch.frontend.tracing.tracing import Untraceable, trace
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import layout_of, type_name
 from autobatch.frontend.types.statics import container_kind, inputs
-from autobatch.frontend.types.tags import tag_equal
 from autobatch.frontend.types.unify import as_table, constant, sort_of
 from autobatch.ir.core import BOOL, INT, Apply, Array, List, Literal, Operand, Ref, Tag, Value
 from autobatch.ir.interpret import words

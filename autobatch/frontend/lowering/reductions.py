@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from autobatch.frontend.library import equality
 from autobatch.frontend.library.numpy_arrays import kind_of
+from autobatch.frontend.library.strings import is_ordered
 from autobatch.frontend.library.tables import concatenate, flatten
 from autobatch.frontend.lowering import unions
 from autobatch.frontend.lowering.attributes import fields_of, written
@@ -43,7 +44,6 @@ from autobatch.frontend.types.layouts import (
     RowLayout,
     type_name,
 )
-from autobatch.frontend.types.tags import is_ordered
 from autobatch.ir import jax_compat
 from autobatch.ir.core import INT, Array, For, List, Operand, Ref, Region, Tag, Value
 from autobatch.ir.ops import NO_ELEMENTS, own

@@ -18,7 +18,7 @@ from jax import lax
 from autobatch.data.columns import UNKNOWN
 from autobatch.frontend.library.graphs import nodes_of, viewed
 from autobatch.frontend.library.numpy_arrays import dynamic_class
-from autobatch.frontend.library.texts import characters, is_text, part, text
+from autobatch.frontend.library.strings import characters, is_text, part, text
 from autobatch.frontend.lowering import forms
 from autobatch.frontend.lowering.attributes import (
     attribute,

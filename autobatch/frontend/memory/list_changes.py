@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from autobatch.frontend.library.texts import text
+from autobatch.frontend.library.strings import text
 from autobatch.frontend.lowering.attributes import is_none
 from autobatch.frontend.lowering.carrying import Layouts, Turn, enter_turn, leave, region_of, settle, yields_of
 from autobatch.frontend.lowering.joins import attempt, conditional
