@@ -1,4 +1,4 @@
-"""What one lowering knows of functions under `functools.cache` (`remembered.py`)."""
+"""What one lowering knows of functions under `functools.cache` (`functions.py`)."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ import jax.scipy
 import numpy as np
 
 from autobatch.errors import Span, UnsupportedError
-from autobatch.frontend.library import dynamic_arrays, equality, given_objects, prelude, remembered
+from autobatch.frontend.library import dynamic_arrays, equality, given_objects, prelude
 from autobatch.frontend.library.builtin_functions import BUILTINS, METHODS, packed
 from autobatch.frontend.library.domains import guard
 from autobatch.frontend.library.gradients import gradient, has_gradient, transform_of
@@ -36,10 +36,11 @@ from autobatch.frontend.library.numpy_arrays import (
 from autobatch.frontend.library.prelude import CHOICES, LIBRARY, STANDARD, index_of, join
 from autobatch.frontend.library.stacking import stacking
 from autobatch.frontend.library.strings import call_method, method_of
-from autobatch.frontend.lowering import iterators, printing, unions
+from autobatch.frontend.lowering import functions, iterators, printing, unions
 from autobatch.frontend.lowering.attributes import attribute, bind, class_list, classes_of, is_class, written
 from autobatch.frontend.lowering.calls import call_function, call_local, lookup
 from autobatch.frontend.lowering.construct import construct
+from autobatch.frontend.lowering.functions import with_names_copied
 from autobatch.frontend.lowering.joins import captured, conditional, stored
 from autobatch.frontend.lowering.numbers import as_number, is_number, present
 from autobatch.frontend.lowering.operators import OPERATORS
@@ -61,7 +62,6 @@ from autobatch.frontend.memory.identity import is_dict_value, is_list
 from autobatch.frontend.memory.list_heap import copied
 from autobatch.frontend.memory.mutation import changes, refuse_by_another_name
 from autobatch.frontend.syntax import generators
-from autobatch.frontend.syntax.decorated import with_names_copied
 from autobatch.frontend.syntax.generators import begun
 from autobatch.frontend.syntax.scopes import MUTATORS
 from autobatch.frontend.syntax.sources import LIBRARIES, is_bound_method, is_user_function, mutated
@@ -108,7 +108,7 @@ def call(s: LoweringState, function: v.Abstract, args: Arguments, kwargs: Named,
             return call_object(s, function, args, kwargs)
         case v.LocalFunction():
             generator = begun(s, function, args, kwargs)
-            remembered.check_keys(s, function, [*args, *kwargs.values()])
+            functions.check_keys(s, function, [*args, *kwargs.values()])
             return call_local(s, function, args, kwargs) if generator is None else generator
         case v.Method(name=v.DEFERRED):
             return library(s, _run_deferred, [function, *args], kwargs)
@@ -181,9 +181,9 @@ def call_object(s: LoweringState, function: v.Static, args: Arguments, kwargs: N
     if inner := getattr(held, "__autobatch_function__", None):
         return s.call(v.Static(inner), args, kwargs)
     if isinstance(held, functools._lru_cache_wrapper):
-        return remembered.call_cached(s, held, args, kwargs)
-    if (bound := remembered.bound_of(function)) is not None and args and isinstance(args[0], v.LocalFunction):
-        return remembered.cached(s, args[0], bound)
+        return functions.call_cached(s, held, args, kwargs)
+    if (bound := functions.bound_of(function)) is not None and args and isinstance(args[0], v.LocalFunction):
+        return functions.cached(s, args[0], bound)
     if is_bound_method(held):
         receiver = _part(s, function, held.__self__, ("attribute", "__self__"))
         return s.call(v.Static(held.__func__), [receiver, *args], kwargs)
