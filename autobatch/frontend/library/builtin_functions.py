@@ -23,7 +23,7 @@ from autobatch.frontend.library.domains import guard
 from autobatch.frontend.library.graphs import packed_field, viewed
 from autobatch.frontend.library.numpy_arrays import complex_of
 from autobatch.frontend.library.strings import as_float, is_text, text
-from autobatch.frontend.lowering import forms, unions
+from autobatch.frontend.lowering import unions
 from autobatch.frontend.lowering.attributes import (
     alternatives,
     attribute,
@@ -623,10 +623,10 @@ def _values(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Nam
     return _of_forms(s, receiver, "value") or _record(_table(s, receiver).items)
 
 
-def _of_forms(s: LoweringState, receiver: v.Abstract, part: forms.Part) -> v.Abstract | None:
+def _of_forms(s: LoweringState, receiver: v.Abstract, part: unions.Part) -> v.Abstract | None:
     """What a dict of the examples holds that may have other keys in each."""
     held = forms_of(s, receiver)
-    return forms.elements(s, receiver, held, part=part) if held is not None and isinstance(receiver, v.Leaf) else None
+    return unions.elements(s, receiver, held, part=part) if held is not None and isinstance(receiver, v.Leaf) else None
 
 
 def _column(s: LoweringState, column: v.Abstract) -> v.Abstract:
@@ -656,7 +656,7 @@ def _get(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Named)
     if isinstance(key, v.Static) and isinstance(receiver, v.Leaf):
         held = forms_of(s, receiver)
         if held is not None:
-            return forms.get(s, receiver, held, key.value, default)
+            return unions.get(s, receiver, held, key.value, default)
     table = _table(s, receiver, ordered=False)
     if isinstance(key, v.Static):
         found = table.get(key.value)

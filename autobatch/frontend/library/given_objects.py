@@ -25,7 +25,7 @@ from autobatch.errors import UnsupportedError
 from autobatch.frontend.library.graph_copies import fields_apart
 from autobatch.frontend.library.prelude import run
 from autobatch.frontend.library.tables import pairs_of
-from autobatch.frontend.lowering import forms
+from autobatch.frontend.lowering import unions
 from autobatch.frontend.lowering.attributes import class_list, classes_of, fields_of, is_class, is_none
 from autobatch.frontend.lowering.calls import rows_copied
 from autobatch.frontend.lowering.joins import conditional
@@ -301,7 +301,7 @@ def _row_of_given(s: LoweringState, value: v.Leaf) -> v.Abstract:
     kind = class_list(s, value.type)[position].kind
     match kind, heaps.given_heap(s, value.type) or heaps.adopting_heap(s, value.type):
         case "dict" | "tuple", Heap(is_record=True) as heap:
-            parts = forms.parts(s, value)
+            parts = unions.parts(s, value)
             assert parts is not None
             held = replace(parts, items=tuple(_held(s, x) for x in parts.items))
             return list_heap.allocate(s, heap, held, v.Leaf(heaps.as_stored(s, value.operand)))

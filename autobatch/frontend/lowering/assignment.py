@@ -14,7 +14,7 @@ from autobatch.frontend.library import sets, tables
 from autobatch.frontend.library.graphs import make_plain
 from autobatch.frontend.library.numpy_arrays import is_dynamic, kind_of
 from autobatch.frontend.library.tables import EMPTY, concatenate
-from autobatch.frontend.lowering import forms
+from autobatch.frontend.lowering import unions
 from autobatch.frontend.lowering.attributes import attribute, forms_of, is_stack, written
 from autobatch.frontend.lowering.joins import as_listing, conditional
 from autobatch.frontend.lowering.numbers import operand_of, present, traced
@@ -167,7 +167,7 @@ def _unpack(s: LoweringState, targets: Sequence[ast.expr], value: v.Abstract) ->
     assert isinstance(inner, ast.Starred)
     middle: v.Abstract
     if (held := forms_of(s, value)) is not None and isinstance(value, v.Leaf):
-        middle = forms.elements(s, value, held, slice(star, end))
+        middle = unions.elements(s, value, held, slice(star, end))
     else:
         middle = sliced(s, found, [v.Static(star), v.Static(end), v.Static(None)])
     if isinstance(middle, v.Record):

@@ -29,7 +29,7 @@ from autobatch.frontend.library.graphs import viewed
 from autobatch.frontend.library.numpy_arrays import is_dynamic
 from autobatch.frontend.library.strings import is_text, percent, tag_equal, text
 from autobatch.frontend.library.tables import concatenate
-from autobatch.frontend.lowering import forms, unions
+from autobatch.frontend.lowering import unions
 from autobatch.frontend.lowering.attributes import (
     At,
     alternatives,
@@ -684,8 +684,8 @@ def contains(s: LoweringState, container: v.Abstract, value: v.Abstract) -> v.Ab
         return s.call(v.Static(_read_up_to), [container, value])
     if isinstance(container, v.Leaf) and isinstance(container.type, Ref):
         found_ = forms_of(s, container)
-        if found_ is not None and forms.is_dict(s, container) and isinstance(value, v.Static):
-            return forms.holds(s, container, found_, value.value)
+        if found_ is not None and unions.is_dict(s, container) and isinstance(value, v.Static):
+            return unions.holds(s, container, found_, value.value)
         container = container if found_ is not None else fields_of(s, container) or container
     if is_text(container):
         return text(s, "__contains__", container, value)
@@ -851,11 +851,11 @@ def subscript(s: LoweringState, value: v.Abstract, index: v.Abstract) -> v.Abstr
     if isinstance(value, v.Leaf) and (found := forms_of(s, value)) is not None:
         held = [x.value for x in bounds_of(index) or () if isinstance(x, v.Static)]
         if len(held) == 3:
-            return forms.elements(s, value, found, slice(*held))
+            return unions.elements(s, value, found, slice(*held))
         if isinstance(index, v.Static) and not held:
-            return forms.load(s, value, found, index.value)
-        if not held and not forms.is_dict(s, value):
-            return item(s, forms.elements(s, value, found), index)
+            return unions.load(s, value, found, index.value)
+        if not held and not unions.is_dict(s, value):
+            return item(s, unions.elements(s, value, found), index)
     if (bounds := bounds_of(index)) is not None and not _is_array(value) and not folded:
         return sliced(s, value, bounds)
     match value:

@@ -14,7 +14,7 @@ from typing import Any
 
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.library.builtin_functions import is_instance
-from autobatch.frontend.lowering import forms
+from autobatch.frontend.lowering import unions
 from autobatch.frontend.lowering.assignment import assign, augment, delete
 from autobatch.frontend.lowering.attributes import attribute, fields_of, forms_of, written
 from autobatch.frontend.lowering.branches import (
@@ -573,8 +573,8 @@ def _mapping(s: LoweringState, subject: v.Abstract) -> _Mapping | None:
     if (held := forms_of(s, subject)) is not None and isinstance(subject, v.Leaf):
         given, of = subject, held
         return _Mapping(
-            lambda t, keys: forms.has_keys(t, given, of, [_constant(t, k) for k in keys]),
-            lambda t, k: forms.load(t, given, of, _constant(t, k)),
+            lambda t, keys: unions.has_keys(t, given, of, [_constant(t, k) for k in keys]),
+            lambda t, k: unions.load(t, given, of, _constant(t, k)),
             lambda t: fields_of(t, given) if len(forms_of(t, given) or ()) == 1 else None,
         )
     table = expand(s, list_heap.as_value(s, subject))
