@@ -39,7 +39,7 @@ from autobatch.frontend.library.strings import call_method, method_of
 from autobatch.frontend.lowering import functions, iterators, printing, unions
 from autobatch.frontend.lowering.attributes import attribute, bind, class_list, classes_of, is_class, written
 from autobatch.frontend.lowering.calls import call_function, call_local, lookup
-from autobatch.frontend.lowering.construct import construct
+from autobatch.frontend.lowering.construct import construct, replaced
 from autobatch.frontend.lowering.functions import with_names_copied
 from autobatch.frontend.lowering.joins import captured, conditional, stored
 from autobatch.frontend.lowering.numbers import as_number, is_number, present
@@ -69,7 +69,6 @@ from autobatch.frontend.tracing.recipes import trace_numbers
 from autobatch.frontend.tracing.traced_failures import TRACED_FAILURES
 from autobatch.frontend.tracing.tracing import Untraceable, trace
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.fields import replaced
 from autobatch.frontend.types.statics import inputs, is_array
 from autobatch.ir.core import Array, Ref
 
