@@ -49,7 +49,7 @@ from autobatch.frontend.lowering.numbers import present
 from autobatch.frontend.lowering.operators import BINARY, apply_binary, apply_unary, comparison, subscript
 from autobatch.frontend.lowering.reductions import first_element
 from autobatch.frontend.lowering.refusals import EXPRESSION_REFUSALS
-from autobatch.frontend.lowering.results import EntryOutputs, made_classes
+from autobatch.frontend.lowering.results import EntryOutputs, boxed, made_classes
 from autobatch.frontend.lowering.sequences import sequence
 from autobatch.frontend.lowering.state import (
     ChangesGiven,
@@ -74,7 +74,6 @@ from autobatch.frontend.lowering.state import (
 )
 from autobatch.frontend.lowering.statements import execute
 from autobatch.frontend.memory import array_stores, heaps
-from autobatch.frontend.memory.boxes import boxed
 from autobatch.frontend.memory.heap import OBJECTS, CompilesInMemory, Heap, NeedsMemory
 from autobatch.frontend.memory.heaps import give_memory, note_adopting
 from autobatch.frontend.memory.identity import is_given
