@@ -59,7 +59,7 @@ from autobatch.frontend.lowering.selection import apply_choice, is_one_of, teste
 from autobatch.frontend.lowering.sequences import enumerated, length, make_range, reverse, sequence, zipped
 from autobatch.frontend.lowering.state import LoweringState, UnseenInTraces, expand, fold, note
 from autobatch.frontend.lowering.unions import is_list, is_word, of_sorts
-from autobatch.frontend.memory import dict_heap, heaps, list_heap
+from autobatch.frontend.memory import container_heap, heaps, list_heap
 from autobatch.frontend.memory.heap import SETS
 from autobatch.frontend.memory.list_heap import tuple_of
 from autobatch.frontend.types import values as v
@@ -650,7 +650,7 @@ def _get(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Named)
     key, default = constant(args[0]), args[1] if len(args) > 1 else v.Static(None)
     receiver = list_heap.for_key(s, receiver, key)
     if list_heap.is_dict_row(receiver):
-        return dict_heap.get(s, list_heap.there(s, receiver), key, default)
+        return container_heap.get(s, list_heap.there(s, receiver), key, default)
     if isinstance(receiver, v.Record) and receiver.kind == "table":
         return tables.get(s, receiver, key, default)
     if isinstance(key, v.Static) and isinstance(receiver, v.Leaf):

@@ -31,7 +31,7 @@ from autobatch.frontend.lowering.calls import rows_copied
 from autobatch.frontend.lowering.joins import conditional
 from autobatch.frontend.lowering.numbers import operand_of, traced
 from autobatch.frontend.lowering.state import Fact, LoweringMemory, LoweringState
-from autobatch.frontend.memory import heaps, list_changes, list_heap
+from autobatch.frontend.memory import container_heap, heaps, list_heap
 from autobatch.frontend.memory.heap import Heap, NeedsMemory, add_heap, record_class
 from autobatch.frontend.memory.rebinding import keys_of, list_of_examples
 from autobatch.frontend.types import values as v
@@ -308,7 +308,7 @@ def _row_of_given(s: LoweringState, value: v.Leaf) -> v.Abstract:
         case "dict" | "table", Heap() as heap:
             table = fields_of(s, value)
             assert table is not None
-            return list_changes.allocate(s, heap, pairs_of(s, as_table(table)))
+            return container_heap.allocate(s, heap, pairs_of(s, as_table(table)))
     fields = fields_apart(s, value, "a row in memory")
     assert fields is not None
     assert fields.cls is not None
@@ -334,7 +334,7 @@ def _held(s: LoweringState, value: v.Abstract) -> v.Abstract:
     def copied(t: LoweringState) -> v.Abstract:
         if of_lists:
             return t.context.rules.made_by(t, t.call(v.Static(rows_copied), [value]), site)
-        return list_changes.allocate(t, t.context.memory.sites[site].whole, value)
+        return container_heap.allocate(t, t.context.memory.sites[site].whole, value)
 
     return conditional(s, is_none(s, value.operand), lambda t: v.Static(None), copied)
 

@@ -30,7 +30,7 @@ from autobatch.frontend.lowering.attributes import (
 from autobatch.frontend.lowering.joins import conditional, stored
 from autobatch.frontend.lowering.numbers import operand_of, traced
 from autobatch.frontend.lowering.state import LoweringState, expand
-from autobatch.frontend.memory import heaps, list_changes, list_heap
+from autobatch.frontend.memory import container_heap, heaps, list_heap
 from autobatch.frontend.memory.heap import Heap, NeedsMemory
 from autobatch.frontend.memory.list_heap import copied, hold
 from autobatch.frontend.types import values as v
@@ -206,7 +206,7 @@ def _known(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
 def _cloned(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     row = _row(s, *args)
     if row.heap.in_segments:
-        return v.Leaf(list_changes.allocate(s, row.heap, list_heap.elements(s, row)).operand)
+        return v.Leaf(container_heap.allocate(s, row.heap, list_heap.elements(s, row)).operand)
     count, *columns = heaps.memory_of(s, row.heap, write=True)
     heaps.check_room(s, row.heap, count)
     read = [traced(s, buffers.read, c, v.Leaf(row.operand)) for c in columns]

@@ -59,7 +59,7 @@ from autobatch.frontend.lowering.selection import is_function, of_each, select, 
 from autobatch.frontend.lowering.sequences import arithmetic, bounds_of, is_tuple, item, sequence, sliced
 from autobatch.frontend.lowering.state import ClassTest, Impure, LoweringState, expand, fold, hand_out, note_contents
 from autobatch.frontend.lowering.unions import alike, by_type, of_sorts, taken_as
-from autobatch.frontend.memory import dict_heap, heaps, list_heap
+from autobatch.frontend.memory import container_heap, heaps, list_heap
 from autobatch.frontend.memory.heap import NeedsMemory
 from autobatch.frontend.memory.identity import is_given
 from autobatch.frontend.memory.list_heap import copied, there
@@ -691,7 +691,7 @@ def contains(s: LoweringState, container: v.Abstract, value: v.Abstract) -> v.Ab
         return text(s, "__contains__", container, value)
     table = list_heap.for_key(s, expand(s, container, ordered=False), value)
     if isinstance(table, v.MemoryRow) and table.heap.is_dict:
-        return dict_heap.holds(s, there(s, table), value)
+        return container_heap.holds(s, there(s, table), value)
     if isinstance(table, v.Record) and table.kind == "table" and not tables.is_deque(table):
         return tables.holds(s, table, value)
     if isinstance(table, v.Record) and table.kind == "dict":
@@ -835,7 +835,7 @@ def subscript(s: LoweringState, value: v.Abstract, index: v.Abstract) -> v.Abstr
         return made
     value = list_heap.for_key(s, value, index)
     if list_heap.is_dict_row(value):
-        return dict_heap.load(s, list_heap.there(s, value), index)
+        return container_heap.load(s, list_heap.there(s, value), index)
     if list_heap.is_record_row(value):
         if (bounds := bounds_of(index)) is None:
             return list_heap.load(s, list_heap.there(s, value), index)

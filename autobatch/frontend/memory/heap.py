@@ -115,7 +115,7 @@ class Heap:
 
     @property
     def is_dict(self) -> bool:
-        """Are its objects dicts (`dict_heap.py`)?"""
+        """Are its objects dicts (`container_heap.py`)?"""
         return self.python_class in DICTS
 
     @property

@@ -448,8 +448,8 @@ def containers(value: v.Abstract) -> Iterator[v.Abstract]:
 #
 # Lists are values as long as they are changed through variables alone. What another container holds is changed under
 # two names, so such lists have memory (`list_heap.py`), from where they are made: by the expression, which is their
-# *site*. So it is with dicts (`dict_heap.py`). Where dicts have memory, lists that are held have it too; where lists
-# have it, dicts stay values until one of them is changed.
+# *site*. So it is with dicts (`container_heap.py`). Where dicts have memory, lists that are held have it too; where
+# lists have it, dicts stay values until one of them is changed.
 
 
 class Sites:

@@ -244,7 +244,7 @@ def _refuse_unknown(s: LoweringState, row: v.MemoryRow, name: str) -> NoReturn:
 #
 # The values of each key have a type of their own, as fields have. Dicts of different keys, and lists of different
 # lengths, that may stand in one place are of different classes. Where a computed or a new key is set, or one is taken
-# out, all is lowered again with dicts that are lists of pairs (`dict_heap.py`), and lists of elements of one type.
+# out, all is lowered again with dicts that are lists of pairs (`container_heap.py`), and lists of elements of one type.
 
 
 def is_record_row(value: v.Abstract) -> TypeGuard[v.MemoryRow]:

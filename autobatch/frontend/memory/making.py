@@ -9,7 +9,7 @@ import numpy as np
 
 from autobatch.frontend.library import tables
 from autobatch.frontend.lowering.state import LoweringState
-from autobatch.frontend.memory import array_stores, list_changes, list_heap
+from autobatch.frontend.memory import array_stores, container_heap, list_heap
 from autobatch.frontend.memory.heap import Heap
 from autobatch.frontend.memory.identity import is_array, is_dict_value, is_given, is_list
 from autobatch.frontend.syntax.sources import changed_parts, temporary_tuples
@@ -46,15 +46,15 @@ def made_by(s: LoweringState, value: v.Abstract, site: object) -> v.Abstract:
     if is_given(value):
         return s.context.rules.adopted(s, heap, value) if heap.is_list else value
     if not heap.is_dict:
-        return list_changes.allocate(s, heap, value)
+        return container_heap.allocate(s, heap, value)
     if heap.is_set:
-        return list_changes.allocate(s, heap, tables.pairs_of(s, as_table(value)))
+        return container_heap.allocate(s, heap, tables.pairs_of(s, as_table(value)))
     assert isinstance(value, v.Record)
     if heap.is_record:
         return list_heap.allocate(s, heap, value)
     if heap.cls is defaultdict:
         _note_factory(s, heap, value.get("factory"))
-    return list_changes.allocate(s, heap, tables.pairs_of(s, value))
+    return container_heap.allocate(s, heap, tables.pairs_of(s, value))
 
 
 def _is_own(s: LoweringState, value: v.Lazy, site: ast.Subscript) -> bool:

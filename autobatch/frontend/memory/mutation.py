@@ -30,7 +30,7 @@ from autobatch.frontend.lowering.sequences import (
     sliced,
 )
 from autobatch.frontend.lowering.state import LoweringState, expand
-from autobatch.frontend.memory import dict_heap, list_changes, list_heap
+from autobatch.frontend.memory import container_heap, list_heap
 from autobatch.frontend.memory.identity import is_given
 from autobatch.frontend.memory.list_heap import hold
 from autobatch.frontend.memory.rebinding import rebind, refuse_change, refuse_given, take_out
@@ -120,14 +120,14 @@ def change_row(s: LoweringState, row: v.MemoryRow, method: Any, args: Arguments,
         case "append", [value]:
             list_heap.append(s, row, value)
         case "extend", [more]:
-            list_changes.extend(s, row, more)
+            container_heap.extend(s, row, more)
         case "pop", []:
             return list_heap.pop(s, row)
         case "clear", []:
             list_heap.shorten(s, row, v.Static(0))
         case _:
             result, new = CHANGES[method](s, list_heap.copied(s, row), args, kwargs)
-            list_changes.assign(s, row, new)
+            container_heap.assign_list(s, row, new)
             return result
     return NONE
 
@@ -135,11 +135,11 @@ def change_row(s: LoweringState, row: v.MemoryRow, method: Any, args: Arguments,
 def _change_dict(s: LoweringState, row: v.MemoryRow, method: Any, args: Arguments, kwargs: Named) -> v.Abstract:
     match method.__name__, args:
         case "setdefault", [key]:
-            return dict_heap.set_default(s, row, key, lambda t: NONE)
+            return container_heap.set_default(s, row, key, lambda t: NONE)
         case "setdefault", [key, default]:
-            return dict_heap.set_default(s, row, key, lambda t: default)
+            return container_heap.set_default(s, row, key, lambda t: default)
         case "add", [key]:
-            dict_heap.store(s, row, key, v.Static(True))
+            container_heap.store_value(s, row, key, v.Static(True))
             return NONE
         case "clear", []:
             if row.heap.is_record:
@@ -148,7 +148,7 @@ def _change_dict(s: LoweringState, row: v.MemoryRow, method: Any, args: Argument
             return NONE
         case _:
             result, new = CHANGES[method](s, list_heap.copied(s, row), args, kwargs)
-            dict_heap.assign(s, row, new)
+            container_heap.assign_dict(s, row, new)
             return result
 
 
