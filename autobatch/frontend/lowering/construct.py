@@ -28,7 +28,7 @@ from autobatch.frontend.lowering.state import FunctionFrame, LoweringState, expa
 from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.memory.heap import NeedsMemory
 from autobatch.frontend.memory.list_heap import hold
-from autobatch.frontend.memory.making import made_by
+from autobatch.frontend.memory.mutation import made_by
 from autobatch.frontend.syntax.iterator_variables import place_of
 from autobatch.frontend.syntax.sources import is_user_function
 from autobatch.frontend.types import values as v

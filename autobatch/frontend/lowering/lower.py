@@ -79,8 +79,7 @@ from autobatch.frontend.memory.heap import OBJECTS, CompilesInMemory, Heap, Need
 from autobatch.frontend.memory.heaps import give_memory, note_adopting
 from autobatch.frontend.memory.identity import is_given
 from autobatch.frontend.memory.list_heap import copied, hold, tell_apart
-from autobatch.frontend.memory.making import made_by
-from autobatch.frontend.memory.mutation import call_method, set_default
+from autobatch.frontend.memory.mutation import call_method, made_by, set_default
 from autobatch.frontend.memory.rebinding import kinds_in, rebind, refuse_change
 from autobatch.frontend.syntax import cells, invalidation
 from autobatch.frontend.syntax.invalidation import refuse_given, refuse_moving_views
