@@ -48,7 +48,7 @@ from autobatch.frontend.memory.heaps import left_by_entry
 from autobatch.frontend.tracing.tracing import trace
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import LeafLayout, ListingLayout
-from autobatch.frontend.types.needs import need
+from autobatch.frontend.types.specialisation import need
 from autobatch.ir.core import Array, List
 
 Arguments = Sequence[v.Abstract]

@@ -32,7 +32,7 @@ from autobatch.frontend.lowering.state import FLAGS, Ended, LoweringState, Unkno
 from autobatch.frontend.lowering.unions import by_type
 from autobatch.frontend.memory import heaps
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.needs import decided
+from autobatch.frontend.types.specialisation import decided
 from autobatch.frontend.types.statics import container_kind, inputs
 from autobatch.ir.core import BOOL, Apply, Array, List, Operand, Ref, Tag, Value
 from autobatch.ir.ops import OWN

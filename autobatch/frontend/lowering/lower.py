@@ -86,7 +86,7 @@ from autobatch.frontend.syntax.invalidation import refuse_given, refuse_moving_v
 from autobatch.frontend.syntax.iterator_variables import place_of
 from autobatch.frontend.syntax.sources import FunctionSource, changed_later, is_user_function
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.needs import Needed
+from autobatch.frontend.types.specialisation import Needed
 from autobatch.frontend.types.statics import inputs
 from autobatch.ir.core import (
     BOOL,

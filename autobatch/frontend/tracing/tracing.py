@@ -29,7 +29,7 @@ from autobatch.frontend.lowering.state import Context, LoweringState, enclosing_
 from autobatch.frontend.syntax.sources import LIBRARIES, is_user_function
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import NotStored, layout_of, name_of_type
-from autobatch.frontend.types.needs import need_of_trace
+from autobatch.frontend.types.specialisation import need_of_trace
 from autobatch.frontend.types.statics import (
     KEYS,
     STRUCTURE,
