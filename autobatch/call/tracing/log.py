@@ -30,8 +30,7 @@ import numpy as np
 from jax import lax
 
 from autobatch.errors import NOWHERE, Span, UnsupportedError
-from autobatch.frontend.library.domains import DOMAINS, Domain
-from autobatch.frontend.tracing.traced_failures import FINE, MOST
+from autobatch.frontend.library.domains import DOMAINS, FINE, MOST, Domain
 from autobatch.ir import jax_compat
 from autobatch.ir.ops import Op, constant_key
 

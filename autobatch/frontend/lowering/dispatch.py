@@ -20,7 +20,7 @@ import numpy as np
 from autobatch.errors import Span, UnsupportedError
 from autobatch.frontend.library import dynamic_arrays, equality, given_objects, prelude
 from autobatch.frontend.library.builtin_functions import BUILTINS, METHODS, packed
-from autobatch.frontend.library.domains import guard
+from autobatch.frontend.library.domains import TRACED_FAILURES, guard
 from autobatch.frontend.library.gradients import gradient, has_gradient, transform_of
 from autobatch.frontend.library.graph_copies import COPIES
 from autobatch.frontend.library.graphs import viewed
@@ -66,7 +66,6 @@ from autobatch.frontend.syntax.generators import begun
 from autobatch.frontend.syntax.scopes import MUTATORS
 from autobatch.frontend.syntax.sources import LIBRARIES, is_bound_method, is_user_function, mutated
 from autobatch.frontend.tracing.recipes import trace_numbers
-from autobatch.frontend.tracing.traced_failures import TRACED_FAILURES
 from autobatch.frontend.tracing.tracing import Untraceable, trace
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.statics import inputs, is_array
