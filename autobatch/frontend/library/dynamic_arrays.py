@@ -43,9 +43,9 @@ from autobatch.frontend.lowering.sequences import (
     sliced,
 )
 from autobatch.frontend.lowering.state import LoweringState
+from autobatch.frontend.lowering.tracing import trace
 from autobatch.frontend.memory import array_stores, list_heap
 from autobatch.frontend.memory.heaps import left_by_entry
-from autobatch.frontend.tracing.tracing import trace
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import LeafLayout, ListingLayout
 from autobatch.frontend.types.specialisation import need

@@ -40,8 +40,8 @@ from autobatch.frontend.lowering.reductions import extreme, multiplied, reduce_s
 from autobatch.frontend.lowering.selection import select
 from autobatch.frontend.lowering.sequences import bounds_of, is_inside, item, length, pair, sequence, sliced, zipped
 from autobatch.frontend.lowering.state import LoweringState
+from autobatch.frontend.lowering.tracing import trace
 from autobatch.frontend.memory.list_heap import copied
-from autobatch.frontend.tracing.tracing import trace
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import LeafLayout, ListingLayout, RecordLayout, RowLayout, name_of_type
 from autobatch.ir.core import Array, List, Ref

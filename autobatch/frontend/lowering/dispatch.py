@@ -55,6 +55,7 @@ from autobatch.frontend.lowering.state import (
     hand_out,
     wrap,
 )
+from autobatch.frontend.lowering.tracing import Untraceable, trace, trace_numbers
 from autobatch.frontend.lowering.unions import taken_as
 from autobatch.frontend.memory import list_heap
 from autobatch.frontend.memory.heap import NeedsMemory
@@ -65,8 +66,6 @@ from autobatch.frontend.syntax import generators
 from autobatch.frontend.syntax.generators import begun
 from autobatch.frontend.syntax.scopes import MUTATORS
 from autobatch.frontend.syntax.sources import LIBRARIES, is_bound_method, is_user_function, mutated
-from autobatch.frontend.tracing.recipes import trace_numbers
-from autobatch.frontend.tracing.tracing import Untraceable, trace
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.statics import inputs, is_array
 from autobatch.ir.core import Array, Ref

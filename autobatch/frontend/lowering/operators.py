@@ -58,6 +58,7 @@ from autobatch.frontend.lowering.numbers import (
 from autobatch.frontend.lowering.selection import is_function, of_each, select, tested
 from autobatch.frontend.lowering.sequences import arithmetic, bounds_of, is_tuple, item, sequence, sliced
 from autobatch.frontend.lowering.state import ClassTest, Impure, LoweringState, expand, fold, hand_out, note_contents
+from autobatch.frontend.lowering.tracing import Untraceable, trace
 from autobatch.frontend.lowering.unions import alike, by_type, of_sorts, taken_as
 from autobatch.frontend.memory import container_heap, heaps, list_heap
 from autobatch.frontend.memory.heap import NeedsMemory
@@ -65,7 +66,6 @@ from autobatch.frontend.memory.identity import is_given
 from autobatch.frontend.memory.list_heap import copied, there
 from autobatch.frontend.memory.rebinding import without_memory
 from autobatch.frontend.syntax.sources import FunctionSource
-from autobatch.frontend.tracing.tracing import Untraceable, trace
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import layout_of, type_name
 from autobatch.frontend.types.statics import container_kind, inputs

@@ -30,10 +30,10 @@ from autobatch.frontend.lowering.operators import apply_binary, compare_with
 from autobatch.frontend.lowering.selection import of_each
 from autobatch.frontend.lowering.sequences import item, length, listing_item, sequence
 from autobatch.frontend.lowering.state import LoweringState, variable
+from autobatch.frontend.lowering.tracing import alike_for_all
 from autobatch.frontend.lowering.unions import taken_as
 from autobatch.frontend.memory import list_heap
 from autobatch.frontend.syntax.sources import stores
-from autobatch.frontend.tracing.recipes import alike_for_all
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import (
     HeldLayout,

@@ -16,7 +16,7 @@ from autobatch.frontend.library.numpy_arrays import kind_of
 from autobatch.frontend.lowering.joins import conditional
 from autobatch.frontend.lowering.numbers import coerce, operand_of, traced
 from autobatch.frontend.lowering.state import ClassTest, Ended, LoweringState, expand
-from autobatch.frontend.tracing.tracing import trace
+from autobatch.frontend.lowering.tracing import trace
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.layouts import (
     ChoiceLayout,
