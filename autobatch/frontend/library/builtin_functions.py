@@ -63,10 +63,10 @@ from autobatch.frontend.memory import container_heap, heaps, list_heap
 from autobatch.frontend.memory.heap import SETS
 from autobatch.frontend.memory.list_heap import tuple_of
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import describe, is_python, layout_of
 from autobatch.frontend.types.specialisation import need
 from autobatch.frontend.types.statics import MISSING, inputs
 from autobatch.frontend.types.unify import constant
+from autobatch.frontend.types.values import describe, is_python, layout_of
 from autobatch.ir.core import Array, List, Operand, Ref, Tag, Type, Value
 
 Arguments = Sequence[v.Abstract]

@@ -37,7 +37,7 @@ from autobatch.frontend.lowering.exceptions import is_caught
 from autobatch.frontend.lowering.numbers import operand_of, traced
 from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import is_python
+from autobatch.frontend.types.values import is_python
 from autobatch.ir.buffers import TOO_LARGE
 from autobatch.ir.core import BOOL, Array, Operand
 from autobatch.ir.jax_compat import float_dtype

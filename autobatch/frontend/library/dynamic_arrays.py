@@ -47,8 +47,8 @@ from autobatch.frontend.lowering.tracing import trace
 from autobatch.frontend.memory import array_stores, list_heap
 from autobatch.frontend.memory.heaps import left_by_entry
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import LeafLayout, ListingLayout
 from autobatch.frontend.types.specialisation import need
+from autobatch.frontend.types.values import LeafLayout, ListingLayout
 from autobatch.ir.core import Array, List
 
 Arguments = Sequence[v.Abstract]

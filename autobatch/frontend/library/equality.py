@@ -28,9 +28,9 @@ from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.memory.rebinding import without_memory
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import layout_of
 from autobatch.frontend.types.statics import container_kind, is_namedtuple
 from autobatch.frontend.types.unify import is_static_set, sort_of
+from autobatch.frontend.types.values import layout_of
 from autobatch.ir.core import BOOL, INT, ORIGIN, STR, List, Ref
 from autobatch.ir.ops import own
 

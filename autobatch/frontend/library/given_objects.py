@@ -35,8 +35,8 @@ from autobatch.frontend.memory import container_heap, heaps, list_heap
 from autobatch.frontend.memory.heap import Heap, NeedsMemory, add_heap, record_class
 from autobatch.frontend.memory.rebinding import keys_of, list_of_examples
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import OptionalLayout, RowLayout, leaf_type
 from autobatch.frontend.types.unify import as_table
+from autobatch.frontend.types.values import OptionalLayout, RowLayout, leaf_type
 from autobatch.ir.core import INT, Array, List, Ref
 from autobatch.ir.ops import own
 

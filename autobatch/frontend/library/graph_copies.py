@@ -34,7 +34,8 @@ from autobatch.frontend.memory import container_heap, heaps, list_heap
 from autobatch.frontend.memory.heap import Heap, NeedsMemory
 from autobatch.frontend.memory.list_heap import copied, hold
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import (
+from autobatch.frontend.types.statics import container_kind
+from autobatch.frontend.types.values import (
     Layout,
     LeafLayout,
     ListingLayout,
@@ -43,7 +44,6 @@ from autobatch.frontend.types.layouts import (
     RowLayout,
     layout_of,
 )
-from autobatch.frontend.types.statics import container_kind
 from autobatch.ir import buffers
 from autobatch.ir.core import INT, Array, List, Ref
 

@@ -44,8 +44,8 @@ import jax.scipy.special as special
 import numpy as np
 
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import Layout, LeafLayout, ListingLayout, OptionalLayout, RecordLayout, layout_of
 from autobatch.frontend.types.statics import inputs
+from autobatch.frontend.types.values import Layout, LeafLayout, ListingLayout, OptionalLayout, RecordLayout, layout_of
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Array, List, Type, Value
 

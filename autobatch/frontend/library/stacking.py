@@ -43,7 +43,7 @@ from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.lowering.tracing import trace
 from autobatch.frontend.memory.list_heap import copied
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import LeafLayout, ListingLayout, RecordLayout, RowLayout, name_of_type
+from autobatch.frontend.types.values import LeafLayout, ListingLayout, RecordLayout, RowLayout, name_of_type
 from autobatch.ir.core import Array, List, Ref
 from autobatch.ir.ops import own
 

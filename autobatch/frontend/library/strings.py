@@ -20,7 +20,7 @@ from autobatch.frontend.lowering.numbers import integer, present, tag, traced
 from autobatch.frontend.lowering.selection import of_each, select
 from autobatch.frontend.lowering.state import Impure, LoweringState, expand, fold, wrap
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import enum_class, vocabulary_of
+from autobatch.frontend.types.values import enum_class, vocabulary_of
 from autobatch.ir import jax_compat, strings
 from autobatch.ir.core import BOOL, INT, Array, Operand, Tag
 from autobatch.ir.ops import own

@@ -48,7 +48,8 @@ from autobatch.frontend.memory.identity import is_set_value
 from autobatch.frontend.memory.list_heap import hold
 from autobatch.frontend.memory.rebinding import take_out
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import (
+from autobatch.frontend.types.unify import LayoutConflict, as_table, constant, type_conflict, unify
+from autobatch.frontend.types.values import (
     ChoiceLayout,
     Layout,
     LeafLayout,
@@ -58,7 +59,6 @@ from autobatch.frontend.types.layouts import (
     is_python,
     layout_of,
 )
-from autobatch.frontend.types.unify import LayoutConflict, as_table, constant, type_conflict, unify
 from autobatch.ir.core import INT, Array, List, Operand, Ref, Tag
 from autobatch.ir.ops import own
 

@@ -27,8 +27,8 @@ from autobatch.frontend.lowering.state import ClassTest, DictsDiffer, Fact, Lowe
 from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.syntax.sources import LIBRARIES, is_bound_method, is_user_function, mutated, source_of
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import LeafLayout, ListingLayout, enum_class, is_python
 from autobatch.frontend.types.statics import MISSING, inputs, is_namedtuple
+from autobatch.frontend.types.values import LeafLayout, ListingLayout, enum_class, is_python
 from autobatch.ir.core import BOOL, INT, Array, List, Operand, Ref, Tag, Type, Value
 from autobatch.ir.ops import own
 

@@ -37,8 +37,8 @@ from autobatch.frontend.syntax import cells
 from autobatch.frontend.syntax.scopes import is_cell
 from autobatch.frontend.syntax.sources import FunctionSource, source_of
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import HeldLayout, Layout, is_python, layout_of, leaf_types, leaves, rebuild
 from autobatch.frontend.types.unify import LayoutConflict, linked, settled, type_conflict, unify
+from autobatch.frontend.types.values import HeldLayout, Layout, is_python, layout_of, leaf_types, leaves, rebuild
 from autobatch.ir.core import Array, Call, Function, List, Ref, Region, Tag, Type, Value
 
 MAX_SPECIALISATIONS = 64

@@ -35,7 +35,17 @@ from autobatch.frontend.syntax import cells
 from autobatch.frontend.syntax.scopes import is_cell, shown
 from autobatch.frontend.syntax.sources import FunctionSource
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import (
+from autobatch.frontend.types.statics import Kind, container_kind
+from autobatch.frontend.types.unify import (
+    LayoutConflict,
+    as_table,
+    is_open,
+    position_among,
+    refuse_alternatives,
+    type_conflict,
+    unify,
+)
+from autobatch.frontend.types.values import (
     ChoiceLayout,
     FunctionLayout,
     HeldLayout,
@@ -51,16 +61,6 @@ from autobatch.frontend.types.layouts import (
     leaf_types,
     list_types,
     rebuild,
-)
-from autobatch.frontend.types.statics import Kind, container_kind
-from autobatch.frontend.types.unify import (
-    LayoutConflict,
-    as_table,
-    is_open,
-    position_among,
-    refuse_alternatives,
-    type_conflict,
-    unify,
 )
 from autobatch.ir import jax_compat
 from autobatch.ir.core import (

@@ -67,9 +67,9 @@ from autobatch.frontend.memory.list_heap import copied, there
 from autobatch.frontend.memory.rebinding import without_memory
 from autobatch.frontend.syntax.sources import FunctionSource
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import layout_of, type_name
 from autobatch.frontend.types.statics import container_kind, inputs
 from autobatch.frontend.types.unify import as_table, constant, sort_of
+from autobatch.frontend.types.values import layout_of, type_name
 from autobatch.ir.core import BOOL, INT, Apply, Array, List, Literal, Operand, Ref, Tag, Value
 from autobatch.ir.interpret import words
 from autobatch.ir.ops import own

@@ -35,7 +35,7 @@ from autobatch.frontend.lowering.unions import taken_as
 from autobatch.frontend.memory import list_heap
 from autobatch.frontend.syntax.sources import stores
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import (
+from autobatch.frontend.types.values import (
     HeldLayout,
     Layout,
     LeafLayout,

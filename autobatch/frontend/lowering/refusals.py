@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from autobatch.frontend.memory.heap import Heap
-from autobatch.frontend.types.layouts import Layout, RecordLayout, describe
+from autobatch.frontend.types.values import Layout, RecordLayout, describe
 
 _TRACED = "compute it before packing, or write it with jax.numpy"
 

@@ -34,7 +34,9 @@ from autobatch.frontend.memory.heap import Heap, NeedsMemory, record_base, refus
 from autobatch.frontend.memory.heaps import left_by_entry, missing
 from autobatch.frontend.memory.list_heap import copied, tuple_of
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import (
+from autobatch.frontend.types.statics import inputs, is_namedtuple
+from autobatch.frontend.types.unify import LayoutConflict, is_function, optional, unify
+from autobatch.frontend.types.values import (
     AliasLayout,
     ChoiceLayout,
     HeldLayout,
@@ -52,9 +54,7 @@ from autobatch.frontend.types.layouts import (
     leaf_types,
     static_type,
 )
-from autobatch.frontend.types.layouts import rebuild as rebuild_value
-from autobatch.frontend.types.statics import inputs, is_namedtuple
-from autobatch.frontend.types.unify import LayoutConflict, is_function, optional, unify
+from autobatch.frontend.types.values import rebuild as rebuild_value
 from autobatch.ir.core import (
     MADE,
     ORIGIN,

@@ -38,8 +38,8 @@ from autobatch.frontend.lowering.unions import is_list, is_word, taken_as
 from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.syntax.iterator_variables import stepped_through
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import RowLayout, layout_of, leaf_type, rebuild
 from autobatch.frontend.types.statics import KEYS, container_kind
+from autobatch.frontend.types.values import RowLayout, layout_of, leaf_type, rebuild
 from autobatch.ir import jax_compat
 from autobatch.ir.core import INT, Array, List, Operand, Ref
 from autobatch.ir.ops import own

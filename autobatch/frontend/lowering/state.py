@@ -30,7 +30,6 @@ from autobatch.frontend.memory.identity import Identities, ReturnedIdentity, Sit
 from autobatch.frontend.syntax.scopes import shown
 from autobatch.frontend.syntax.sources import FunctionSource, Inlined, attributes_set
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import Layout, MadeClass
 from autobatch.frontend.types.statics import (
     CONTENTS,
     KEYS,
@@ -41,6 +40,7 @@ from autobatch.frontend.types.statics import (
     is_array,
     keys_of,
 )
+from autobatch.frontend.types.values import Layout, MadeClass
 from autobatch.ir import jax_compat
 from autobatch.ir.core import (
     BOOL,

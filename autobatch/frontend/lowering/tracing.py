@@ -40,7 +40,6 @@ from autobatch.frontend.library.numpy_arrays import marked, of_call
 from autobatch.frontend.lowering.state import Context, LoweringState, enclosing_value, hidden, note, run_over, wrap
 from autobatch.frontend.syntax.sources import LIBRARIES, is_user_function
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import NotStored, layout_of, name_of_type
 from autobatch.frontend.types.specialisation import need_of_trace
 from autobatch.frontend.types.statics import (
     KEYS,
@@ -55,6 +54,7 @@ from autobatch.frontend.types.statics import (
     structure_of,
 )
 from autobatch.frontend.types.unify import refuse_alternatives
+from autobatch.frontend.types.values import NotStored, layout_of, name_of_type
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Apply, Array, Input, Literal, Operand, Ref, Value
 from autobatch.ir.ops import Op

@@ -41,7 +41,7 @@ from autobatch.frontend.lowering.numbers import operand_of
 from autobatch.frontend.lowering.selection import select, telling, with_index
 from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import HeldLayout, Layout, OptionalLayout, layout_of, leaf_type, static_type
+from autobatch.frontend.types.values import HeldLayout, Layout, OptionalLayout, layout_of, leaf_type, static_type
 from autobatch.ir.core import Array, List, Operand, Ref, Tag, Type
 
 Sort = Callable[[Type], bool]

@@ -30,7 +30,7 @@ from autobatch.frontend.lowering.state import LoweringState, UnseenInTraces
 from autobatch.frontend.lowering.tracing import Untraceable, trace
 from autobatch.frontend.syntax.sources import FunctionSource, parameters
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import static_type
+from autobatch.frontend.types.values import static_type
 from autobatch.ir.core import Apply, Array, Instruction, Operand, Type
 
 _MAKERS = frozenset(

@@ -34,8 +34,8 @@ from autobatch.frontend.memory.heap import Heap
 from autobatch.frontend.memory.identity import is_dict_value
 from autobatch.frontend.memory.list_heap import is_dict_row
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import LeafLayout
 from autobatch.frontend.types.unify import as_table
+from autobatch.frontend.types.values import LeafLayout
 from autobatch.ir.core import INT, STR, For, List, Operand
 from autobatch.ir.ops import own
 

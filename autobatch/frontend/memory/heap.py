@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from autobatch.errors import SourceError, Span, UnsupportedError
 from autobatch.frontend.syntax.scopes import is_cell
-from autobatch.frontend.types.layouts import RecordLayout, holds_containers, without_functions
+from autobatch.frontend.types.values import RecordLayout, holds_containers, without_functions
 from autobatch.ir.core import OwnField
 
 if TYPE_CHECKING:
-    from autobatch.frontend.types.layouts import Layout
-    from autobatch.frontend.types.values import Abstract
+    from autobatch.frontend.types.values import Abstract, Layout
 
 SETS = (set, frozenset)
 DICTS = (dict, Counter, defaultdict, OrderedDict, *SETS)

@@ -54,7 +54,17 @@ from autobatch.frontend.memory.rebinding import list_change
 from autobatch.frontend.syntax import cells
 from autobatch.frontend.syntax.sources import is_user_function
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import (
+from autobatch.frontend.types.statics import is_namedtuple
+from autobatch.frontend.types.unify import (
+    LayoutConflict,
+    deepest,
+    holds_any,
+    is_tuple,
+    sort_of,
+    type_conflict,
+    unify,
+)
+from autobatch.frontend.types.values import (
     ChoiceLayout,
     HeldLayout,
     Layout,
@@ -70,16 +80,6 @@ from autobatch.frontend.types.layouts import (
     leaf_types,
     rebuild,
     static_type,
-)
-from autobatch.frontend.types.statics import is_namedtuple
-from autobatch.frontend.types.unify import (
-    LayoutConflict,
-    deepest,
-    holds_any,
-    is_tuple,
-    sort_of,
-    type_conflict,
-    unify,
 )
 from autobatch.ir import buffers, core, jax_compat
 from autobatch.ir.buffers import NO_ROOM, out_of_room

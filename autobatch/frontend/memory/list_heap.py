@@ -31,14 +31,9 @@ from autobatch.frontend.memory.identity import dicts_have_memory
 from autobatch.frontend.memory.rebinding import list_change
 from autobatch.frontend.syntax.sources import describe
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import (
-    Layout,
-    layout_of,
-    leaf_types,
-    rebuild,
-)
 from autobatch.frontend.types.statics import MISSING
 from autobatch.frontend.types.unify import constant
+from autobatch.frontend.types.values import Layout, layout_of, leaf_types, rebuild
 from autobatch.ir import buffers
 from autobatch.ir.buffers import NO_ROOM, out_of_room
 from autobatch.ir.core import Operand, Type, Value

@@ -21,7 +21,7 @@ from autobatch.frontend.syntax.iterator_variables import contains, place_of
 from autobatch.frontend.syntax.scopes import is_cell, owner_of, shown
 from autobatch.frontend.syntax.sources import FunctionSource
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import static_type
+from autobatch.frontend.types.values import static_type
 from autobatch.ir.core import Array
 
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from autobatch.frontend.lowering.state import FreeVariable, LoweringState
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import leaves
 from autobatch.frontend.types.statics import MISSING, follow, inputs
+from autobatch.frontend.types.values import leaves
 from autobatch.ir.core import Operand, Value
 
 Known = dict[Operand, int]

@@ -17,7 +17,8 @@ from autobatch.errors import SourceError, Span, TypeConflictError, UnsupportedEr
 from autobatch.frontend.lowering.state import ChangesObjects, MemoryChanged
 from autobatch.frontend.memory.heap import Form, Heap, NeedsMemory
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import (
+from autobatch.frontend.types.statics import children, container_kind, inputs, keys_of, same_static
+from autobatch.frontend.types.values import (
     AliasLayout,
     ChoiceLayout,
     FunctionLayout,
@@ -38,7 +39,6 @@ from autobatch.frontend.types.layouts import (
     leaf_type,
     static_type,
 )
-from autobatch.frontend.types.statics import children, container_kind, inputs, keys_of, same_static
 from autobatch.ir.core import MADE, Array, BuiltObject, List, Ref, Tag, Type
 
 if TYPE_CHECKING:
