@@ -18,11 +18,10 @@ import jax.scipy
 import numpy as np
 
 from autobatch.errors import Span, UnsupportedError
-from autobatch.frontend.library import dynamic_arrays, equality, given_objects, prelude
+from autobatch.frontend.library import dynamic_arrays, equality, object_graphs, prelude
 from autobatch.frontend.library.builtin_functions import BUILTINS, METHODS, packed
 from autobatch.frontend.library.domains import TRACED_FAILURES, guard
 from autobatch.frontend.library.gradients import gradient, has_gradient, transform_of
-from autobatch.frontend.library.graph_copies import COPIES
 from autobatch.frontend.library.graphs import viewed
 from autobatch.frontend.library.numpy_arrays import (
     OUTSIDE,
@@ -33,6 +32,7 @@ from autobatch.frontend.library.numpy_arrays import (
     of_numpy,
     takes_array,
 )
+from autobatch.frontend.library.object_graphs import COPIES
 from autobatch.frontend.library.prelude import CHOICES, LIBRARY, STANDARD, index_of, join
 from autobatch.frontend.library.stacking import stacking
 from autobatch.frontend.library.strings import call_method, method_of
@@ -71,7 +71,7 @@ from autobatch.frontend.types.statics import inputs, is_array
 from autobatch.ir.core import Array, Ref
 
 MEANINGS = {
-    **BUILTINS, **OPERATORS, **STANDARD, **CHOICES, **LIBRARY, **COPIES, **given_objects.MARKS, **equality.MARKS,
+    **BUILTINS, **OPERATORS, **STANDARD, **CHOICES, **LIBRARY, **COPIES, **object_graphs.MARKS, **equality.MARKS,
     **TRACED_FAILURES,
     print: printing.called,
 }  # fmt: skip

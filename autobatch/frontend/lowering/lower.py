@@ -22,8 +22,8 @@ from autobatch.errors import Error, SourceError, Span, UnsupportedError
 from autobatch.frontend.library import priorities, sets, tables
 from autobatch.frontend.library.caches import Caches
 from autobatch.frontend.library.dynamic_arrays import operate
-from autobatch.frontend.library.given_objects import brought_in, fill, holds_given, left, with_memory
 from autobatch.frontend.library.numpy_arrays import is_of_jax, is_of_numpy
+from autobatch.frontend.library.object_graphs import brought_in, fill, holds_given, left, with_memory
 from autobatch.frontend.library.sets import set_of
 from autobatch.frontend.library.stacking import transposed
 from autobatch.frontend.library.strings import formatted
