@@ -19,7 +19,7 @@ from typing import Any
 from autobatch.frontend.library.prelude import run
 from autobatch.frontend.lowering.state import LoweringState, expand
 from autobatch.frontend.memory import container_heap, list_heap
-from autobatch.frontend.memory.identity import is_given
+from autobatch.frontend.memory.heap import is_given
 from autobatch.frontend.memory.rebinding import rebind, refuse_change, refuse_given, take_out
 from autobatch.frontend.syntax.scopes import ORDERED
 from autobatch.frontend.syntax.sources import read_before_change

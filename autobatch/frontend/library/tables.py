@@ -43,8 +43,7 @@ from autobatch.frontend.lowering.sequences import (
 from autobatch.frontend.lowering.state import LoweringState, expand
 from autobatch.frontend.lowering.unions import by_type
 from autobatch.frontend.memory import list_heap
-from autobatch.frontend.memory.heap import refused_without_memory
-from autobatch.frontend.memory.identity import is_set_value
+from autobatch.frontend.memory.heap import is_set_value, refused_without_memory
 from autobatch.frontend.memory.list_heap import hold
 from autobatch.frontend.memory.rebinding import take_out
 from autobatch.frontend.types import values as v

@@ -28,8 +28,7 @@ from autobatch.frontend.lowering.state import (
     expand,
 )
 from autobatch.frontend.memory import array_stores, container_heap, heaps, list_heap
-from autobatch.frontend.memory.heap import refused_without_memory
-from autobatch.frontend.memory.identity import containers, is_array, is_given
+from autobatch.frontend.memory.heap import containers, is_array, is_given, refused_without_memory
 from autobatch.frontend.memory.list_heap import hold
 from autobatch.frontend.memory.rebinding import is_own, rebind, refuse_change, refuse_given
 from autobatch.frontend.types import values as v

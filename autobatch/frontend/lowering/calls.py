@@ -31,8 +31,7 @@ from autobatch.frontend.lowering.state import (
     wrap,
 )
 from autobatch.frontend.memory import heaps
-from autobatch.frontend.memory.heap import NeedsMemory, add_heap
-from autobatch.frontend.memory.identity import ReturnedIdentity, is_given
+from autobatch.frontend.memory.heap import NeedsMemory, ReturnedIdentity, add_heap, is_given
 from autobatch.frontend.syntax import cells
 from autobatch.frontend.syntax.scopes import is_cell
 from autobatch.frontend.syntax.sources import FunctionSource, source_of

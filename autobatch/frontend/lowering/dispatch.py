@@ -58,8 +58,7 @@ from autobatch.frontend.lowering.state import (
 from autobatch.frontend.lowering.tracing import Untraceable, trace, trace_numbers
 from autobatch.frontend.lowering.unions import taken_as
 from autobatch.frontend.memory import list_heap
-from autobatch.frontend.memory.heap import NeedsMemory
-from autobatch.frontend.memory.identity import is_dict_value, is_list
+from autobatch.frontend.memory.heap import NeedsMemory, is_dict_value, is_list
 from autobatch.frontend.memory.list_heap import copied
 from autobatch.frontend.memory.mutation import changes, refuse_by_another_name
 from autobatch.frontend.syntax import generators

@@ -29,8 +29,7 @@ from autobatch.frontend.lowering.state import (
     enclosing_value,
     expand,
 )
-from autobatch.frontend.memory.heap import Heap, is_state
-from autobatch.frontend.memory.identity import is_array, is_dict_value, is_given, is_list
+from autobatch.frontend.memory.heap import Heap, is_array, is_dict_value, is_given, is_list, is_state
 from autobatch.frontend.syntax import cells
 from autobatch.frontend.syntax.scopes import is_cell, shown
 from autobatch.frontend.syntax.sources import FunctionSource

@@ -75,9 +75,8 @@ from autobatch.frontend.lowering.state import (
 from autobatch.frontend.lowering.statements import execute
 from autobatch.frontend.memory import array_stores, heaps
 from autobatch.frontend.memory.container_heap import adopted, string_of
-from autobatch.frontend.memory.heap import OBJECTS, CompilesInMemory, Heap, NeedsMemory
+from autobatch.frontend.memory.heap import OBJECTS, CompilesInMemory, Heap, NeedsMemory, is_given
 from autobatch.frontend.memory.heaps import give_memory, note_adopting
-from autobatch.frontend.memory.identity import is_given
 from autobatch.frontend.memory.list_heap import copied, hold, tell_apart
 from autobatch.frontend.memory.mutation import call_method, made_by, set_default
 from autobatch.frontend.memory.rebinding import kinds_in, rebind, refuse_change

@@ -61,8 +61,7 @@ from autobatch.frontend.lowering.state import ClassTest, Impure, LoweringState, 
 from autobatch.frontend.lowering.tracing import Untraceable, trace
 from autobatch.frontend.lowering.unions import alike, by_type, of_sorts, taken_as
 from autobatch.frontend.memory import container_heap, heaps, list_heap
-from autobatch.frontend.memory.heap import NeedsMemory
-from autobatch.frontend.memory.identity import is_given
+from autobatch.frontend.memory.heap import NeedsMemory, is_given
 from autobatch.frontend.memory.list_heap import copied, there
 from autobatch.frontend.memory.rebinding import without_memory
 from autobatch.frontend.syntax.sources import FunctionSource

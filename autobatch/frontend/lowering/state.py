@@ -25,8 +25,7 @@ import numpy as np
 from autobatch.data.columns import Field, Schema, nullable_types
 from autobatch.errors import NOWHERE, SourceError, Span, UnsupportedError
 from autobatch.frontend.library.caches import Caches
-from autobatch.frontend.memory.heap import Heap, add_heap, is_state
-from autobatch.frontend.memory.identity import Identities, ReturnedIdentity, Sites
+from autobatch.frontend.memory.heap import Heap, Identities, ReturnedIdentity, Sites, add_heap, is_state
 from autobatch.frontend.syntax.scopes import shown
 from autobatch.frontend.syntax.sources import FunctionSource, Inlined, attributes_set
 from autobatch.frontend.types import values as v

@@ -30,8 +30,7 @@ from autobatch.frontend.lowering.numbers import operand_of, present, traced
 from autobatch.frontend.lowering.sequences import in_range, sequence
 from autobatch.frontend.lowering.state import LoweringState, expand
 from autobatch.frontend.memory import heaps, list_heap
-from autobatch.frontend.memory.heap import Heap
-from autobatch.frontend.memory.identity import is_dict_value
+from autobatch.frontend.memory.heap import Heap, is_dict_value
 from autobatch.frontend.memory.list_heap import is_dict_row
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.unify import as_table

@@ -25,9 +25,8 @@ from autobatch.frontend.lowering.numbers import combine, negate, operand_of, pre
 from autobatch.frontend.lowering.selection import select, telling
 from autobatch.frontend.lowering.state import LoweringState, MemoryChanged
 from autobatch.frontend.memory import heaps
-from autobatch.frontend.memory.heap import Heap, Tag, record_class
+from autobatch.frontend.memory.heap import Heap, Tag, dicts_have_memory, record_class
 from autobatch.frontend.memory.heaps import as_read, as_stored, classes_of, column_type
-from autobatch.frontend.memory.identity import dicts_have_memory
 from autobatch.frontend.memory.rebinding import list_change
 from autobatch.frontend.syntax.sources import describe
 from autobatch.frontend.types import values as v

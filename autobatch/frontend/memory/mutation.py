@@ -36,8 +36,7 @@ from autobatch.frontend.lowering.sequences import (
 )
 from autobatch.frontend.lowering.state import LoweringState, expand
 from autobatch.frontend.memory import array_stores, container_heap, list_heap
-from autobatch.frontend.memory.heap import Heap
-from autobatch.frontend.memory.identity import is_array, is_dict_value, is_given, is_list
+from autobatch.frontend.memory.heap import Heap, is_array, is_dict_value, is_given, is_list
 from autobatch.frontend.memory.list_heap import hold
 from autobatch.frontend.memory.rebinding import rebind, refuse_change, refuse_given, take_out
 from autobatch.frontend.syntax.scopes import MUTATORS

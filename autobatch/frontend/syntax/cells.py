@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import NoReturn
 
 from autobatch.frontend.lowering.state import LoweringState, MemoryChanged
-from autobatch.frontend.memory.identity import containers
+from autobatch.frontend.memory.heap import containers
 from autobatch.frontend.memory.rebinding import rebind, without_memory
 from autobatch.frontend.syntax.iterator_variables import contains, place_of
 from autobatch.frontend.syntax.scopes import is_cell, owner_of, shown
