@@ -36,9 +36,8 @@ from typing import Any, TypeVar
 
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.library import tables
-from autobatch.frontend.library.caches import Cached
 from autobatch.frontend.lowering.calls import activate, bind_arguments, defaults_of, lookup
-from autobatch.frontend.lowering.state import LoweringState, MemoryChanged, enclosing_value, wrap
+from autobatch.frontend.lowering.state import Cached, LoweringState, MemoryChanged, enclosing_value, wrap
 from autobatch.frontend.memory import heaps
 from autobatch.frontend.memory.heap import NeedsMemory
 from autobatch.frontend.syntax import cells

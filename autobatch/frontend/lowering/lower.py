@@ -20,7 +20,6 @@ from typing import Any, NoReturn
 from autobatch.data.columns import Schema
 from autobatch.errors import Error, SourceError, Span, UnsupportedError
 from autobatch.frontend.library import priorities, sets, tables
-from autobatch.frontend.library.caches import Caches
 from autobatch.frontend.library.dynamic_arrays import operate
 from autobatch.frontend.library.numpy_arrays import is_of_jax, is_of_numpy
 from autobatch.frontend.library.object_graphs import brought_in, fill, holds_given, left, with_memory
@@ -52,6 +51,7 @@ from autobatch.frontend.lowering.refusals import EXPRESSION_REFUSALS
 from autobatch.frontend.lowering.results import EntryOutputs, boxed, made_classes
 from autobatch.frontend.lowering.sequences import sequence
 from autobatch.frontend.lowering.state import (
+    Caches,
     ChangesGiven,
     ChangesObjects,
     Context,
