@@ -47,7 +47,6 @@ from autobatch.frontend.lowering.joins import stepped, stored
 from autobatch.frontend.lowering.numbers import present
 from autobatch.frontend.lowering.operators import BINARY, apply_binary, apply_unary, comparison, subscript
 from autobatch.frontend.lowering.reductions import first_element
-from autobatch.frontend.lowering.refusals import EXPRESSION_REFUSALS
 from autobatch.frontend.lowering.results import EntryOutputs, boxed, made_classes
 from autobatch.frontend.lowering.sequences import sequence
 from autobatch.frontend.lowering.state import (
@@ -72,7 +71,7 @@ from autobatch.frontend.lowering.state import (
     names_of,
     variable,
 )
-from autobatch.frontend.lowering.statements import execute
+from autobatch.frontend.lowering.statements import EXPRESSION_REFUSALS, execute
 from autobatch.frontend.memory import array_stores, heaps
 from autobatch.frontend.memory.container_heap import adopted, string_of
 from autobatch.frontend.memory.heap import OBJECTS, CompilesInMemory, Heap, NeedsMemory, is_given

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from autobatch.errors import SourceError, Span, UnsupportedError
 from autobatch.frontend.syntax.scopes import is_cell
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.values import RecordLayout, holds_containers, without_functions
+from autobatch.frontend.types.values import RecordLayout, describe, holds_containers, without_functions
 from autobatch.ir.core import Array, List, OwnField
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Heap:
     which list is which, as it does where they are `told_apart`: one is changed, or compared by `is`. `adopts`: the
     stores of the examples whose objects may stand where these do, so that each of them has a row as well, from where it
     is read. `may_adopt`: those of which that is possible. `given`: are all objects of each example in it from the start
-    (`given_objects.py`)?"""
+    (`object_graphs.py`)?"""
 
     name: str
     cls: type
@@ -299,6 +299,27 @@ def refused_without_memory(classes: Collection[type], message: str, span: Span, 
     """What to raise where objects of some classes would have to have memory; of none, an ordinary refusal."""
     error = UnsupportedError(message, span, cure)
     return NeedsMemory(classes, error) if classes else error
+
+
+def refused_field(heap: Heap, key: str, field: Layout) -> tuple[str, str]:
+    """What to refuse, and the cure, where memory cannot hold what a field, element, key or value is."""
+    cure = "keep numbers, arrays, and such lists, dicts and objects in them"
+    if heap.is_record:
+        kind, place = ("dicts", f"key {key!r}") if heap.is_dict else ("lists", f"element {key}")
+        return f"{kind} that other containers hold are changed, and their {place} holds {describe(field)}", cure
+    if heap.is_dict and isinstance(field, RecordLayout):
+        found, value = map(describe, field.items)
+        words = f"dicts that other containers hold are changed, with keys of {found}, values of {value}"
+        if not heap.no_record:
+            return words, cure
+        return f"{words}; {heap.no_record}", "make such a dict with all its keys at once, each a constant string"
+    if heap.in_segments:
+        return f"lists that other containers hold are changed, and hold {describe(field)}", cure
+    return (
+        f"objects of {heap.name} are changed or linked under control that numbers decide, and their field {key!r} "
+        f"holds {describe(field)}",
+        "keep numbers, arrays, strings and other such objects in them: of a node of an example its number",
+    )
 
 
 MEMORY = 0

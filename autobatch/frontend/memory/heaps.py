@@ -28,7 +28,6 @@ from jax import lax
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.lowering.joins import captured, conditional, convert, stored
 from autobatch.frontend.lowering.numbers import combine, negate, operand_of, traced
-from autobatch.frontend.lowering.refusals import refused_field
 from autobatch.frontend.lowering.selection import telling, with_index
 from autobatch.frontend.lowering.state import (
     ChangesObjects,
@@ -48,6 +47,7 @@ from autobatch.frontend.memory.heap import (
     add_heap,
     is_state,
     record_base,
+    refused_field,
     refused_without_memory,
 )
 from autobatch.frontend.memory.rebinding import list_change
