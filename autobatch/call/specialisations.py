@@ -1,7 +1,7 @@
 """The programs of one batched function: found by their key, compiled once, kept as long as they are used.
 
 A shared Python integer is a run-time value of a program until the compiler says that it needs the number itself
-(`needs.py`). Then it becomes static: the function is compiled again with its value in the key. Which integers
+(`specialisation.py`). Then it becomes static: the function is compiled again with its value in the key. Which integers
 are static is remembered by their names, so only the first call of a function pays for finding out.
 """
 

@@ -17,7 +17,7 @@ OPERATORS = ("+", "-", "*", "/", "<", ">=", "==", "%", "//")
 
 @pytest.fixture
 def nothing_known(monkeypatch):
-    monkeypatch.setattr(tracing, "_known", {})
+    monkeypatch.setattr(tracing, "_recipes", {})
 
 
 def written(tmp_path, monkeypatch, text):
@@ -40,9 +40,9 @@ def test_literals_are_those_of_a_trace(symbol, dtype, literals, tmp_path, monkey
     names = ", ".join(line.split()[0] for line in lines)
     f = written(tmp_path, monkeypatch, "\n".join(["def f(x):", *lines, f"    return {names}"]))
     x = np.arange(1, 5).astype(dtype)
-    monkeypatch.setattr(tracing, "_known", {})
+    monkeypatch.setattr(tracing, "_recipes", {})
     found = instructions(f, x)
-    monkeypatch.setattr(tracing, "_known", {})
+    monkeypatch.setattr(tracing, "_recipes", {})
     monkeypatch.setattr(tracing, "_blind", set())
     assert found == instructions(f, x)
 
@@ -89,7 +89,7 @@ def test_any_literal(number, whole):
     x, n = np.ones(5, np.float32), np.arange(5, dtype=np.int32)
     found = instructions(f, x, n)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tracing, "_known", {})
+        patch.setattr(tracing, "_recipes", {})
         patch.setattr(tracing, "_blind", set())
         assert found == instructions(f, x, n)
 

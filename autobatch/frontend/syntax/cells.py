@@ -35,7 +35,7 @@ def note(s: LoweringState, source: FunctionSource) -> None:
 
 
 def begin(s: LoweringState, owner: ast.AST | None) -> None:
-    """Begin with dicts of no results (`remembered.py`), those that are variables of a function, or of the example."""
+    """Begin with dicts of no results (`functions.py`), those that are variables of a function, or of the example."""
     caches = s.context.memory.caches
     names = sorted(name for node, name in caches.owners if node is owner)
     s.context.rules.execute(s, [caches.beginnings[name] for name in names])

@@ -624,7 +624,7 @@ def _kind(type: Array) -> int:
 #     double: Node(x, None)  ->  Node(x, Node(x, None) or None)  ->  ...  ->  made<>
 #
 # The type of such a result would never be the same in two rounds. The containers that hold themselves become made
-# objects (`boxes.py`), which are of one type however deep they nest.
+# objects (`results.py`), which are of one type however deep they nest.
 
 
 GROWTH = 2

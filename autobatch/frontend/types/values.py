@@ -325,8 +325,8 @@ Layout = (
 
 @dataclass
 class MadeClass:
-    """A class of objects that exist when the program runs (`boxes.py`). `layout`: what all of them have in common, None
-    while the first one is looked at."""
+    """A class of objects that exist when the program runs (`results.py`). `layout`: what all of them have in common,
+    None while the first one is looked at."""
 
     name: str
     layout: Layout | None = None
