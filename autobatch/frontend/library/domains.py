@@ -276,6 +276,9 @@ def _class_of(value: v.Abstract) -> type:
     return int if value.type.is_integer or value.type.is_bool else float
 
 
+# ---- failures of traces
+
+
 FINE = 2**31 - 1
 """What a check gives of an operation that does not fail; else the number of the failure."""
 MOST = 1 << 12

@@ -49,6 +49,8 @@ from autobatch.frontend.types.values import Layout, LeafLayout, ListingLayout, O
 from autobatch.ir import jax_compat
 from autobatch.ir.core import Array, List, Type, Value
 
+# ---- arrays whose shape is data
+
 
 class DynamicArray:
     """Extents and strides are of the axes whose length is data, of which there are `rank`: none where it is a view of
@@ -148,6 +150,9 @@ def flat(values: Any) -> Any:
 
 def first(values: Any) -> Any:
     return values[0] if len(values) > 0 else []
+
+
+# ---- which arrays are NumPy's
 
 
 _OPERATORS = "_operator"
@@ -387,6 +392,9 @@ def jax_name(function: Any) -> Any:
         if getattr(np, name, None) is function or owner is not jnp:
             return getattr(owner, name, function)
     return function
+
+
+# ---- functions on arrays whose length is data
 
 
 def _diff(a: Any) -> Any:

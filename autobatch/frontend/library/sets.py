@@ -30,6 +30,9 @@ from autobatch.frontend.types import values as v
 from autobatch.frontend.types.unify import as_table, constant, is_static_set
 from autobatch.ir.core import Ref
 
+# ---- where the order does not matter
+
+
 CONSUMERS = frozenset({"sorted", "min", "max", "any", "all", "sum", "set", "frozenset"})
 """Functions that take what a comprehension gives in any order."""
 _PURE = frozenset(
@@ -203,6 +206,9 @@ def _is_pure(node: ast.AST) -> bool:
             return False
         case _:
             return True
+
+
+# ---- sets, counters, dicts with a default
 
 
 Arguments = Sequence[v.Abstract]

@@ -25,6 +25,8 @@ from autobatch.ir import jax_compat, strings
 from autobatch.ir.core import BOOL, INT, Array, Operand, Tag
 from autobatch.ir.ops import own
 
+# ---- tags: comparison, attributes
+
 
 def tag_equal(s: LoweringState, operand: Operand, other: v.Abstract) -> Operand:
     """Is a tag this string or enum member, or equal to another tag?"""
@@ -80,6 +82,9 @@ def tag_attribute(s: LoweringState, operand: Operand, name: str) -> v.Abstract:
         )
     index = s.apply(own("tag_index", keys=tuple(members)), (operand,), INT)
     return select(s, index, [wrap(s.context, getattr(m, name)) for m in members])
+
+
+# ---- methods, indexing, formatting
 
 
 STR = Tag("str")

@@ -35,6 +35,9 @@ from autobatch.frontend.types import values as v
 from autobatch.frontend.types.statics import inputs, is_namedtuple
 from autobatch.ir.core import Ref
 
+# ---- fields of generated constructors
+
+
 Default = Callable[[LoweringState, v.Record], v.Abstract]
 """What a field holds where it is not given; it may read the fields before it."""
 
@@ -149,6 +152,9 @@ def validate(s: LoweringState, made: v.Record, name: str, validator: Any) -> Non
             f"the validator {validator!r} of {name!r} cannot be compiled",
             "write it as a function that raises, or check before packing",
         )
+
+
+# ---- construction
 
 
 Arguments = Sequence[v.Abstract]

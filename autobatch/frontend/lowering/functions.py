@@ -53,6 +53,9 @@ from autobatch.frontend.syntax.sources import (
 )
 from autobatch.frontend.types import values as v
 
+# ---- functools.cache
+
+
 Node = TypeVar("Node", bound=ast.AST)
 _LRU_CACHE = "lru_cache.<locals>.decorating_function"
 _LOOPS = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -314,6 +317,9 @@ def check_keys(s: LoweringState, function: v.LocalFunction, given: Sequence[v.Ab
             s.refuse(words, error.cure)
 
 
+# ---- decorators of the user
+
+
 _DECORATOR = "the decorator"
 
 
@@ -403,6 +409,9 @@ def with_names_copied(held: Any, args: Sequence[v.Abstract]) -> v.Abstract | Non
     copies = held is functools.update_wrapper
     copies = copies or (isinstance(held, functools.partial) and held.func is functools.update_wrapper)
     return args[0] if copies else None
+
+
+# ---- definitions
 
 
 def define(s: LoweringState, node: FunctionNode) -> v.Abstract:

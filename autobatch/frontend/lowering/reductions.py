@@ -48,6 +48,8 @@ from autobatch.ir import jax_compat
 from autobatch.ir.core import INT, Array, For, List, Operand, Ref, Region, Tag, Value
 from autobatch.ir.ops import NO_ELEMENTS, own
 
+# ---- order by keys
+
 
 def ordered(s: LoweringState, value: v.Abstract, options: dict[str, v.Abstract]) -> v.Abstract:
     """`sorted(value, key=..., reverse=...)`"""
@@ -188,6 +190,9 @@ def _refuse_unordered(s: LoweringState, layout: Layout) -> None:
             return
         case _:
             s.refuse("these values have no order", "give a key: a number, a string, or a tuple of those")
+
+
+# ---- reductions
 
 
 Comparison = Callable[[Any, Any], Any]

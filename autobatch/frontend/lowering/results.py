@@ -78,6 +78,8 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.ops import own
 
+# ---- objects that are made
+
 
 def boxed(s: LoweringState, value: v.Abstract) -> Operand:
     """A value as a made object."""
@@ -178,6 +180,9 @@ def _as_fields(layout: Layout, memory: LoweringMemory, outermost: bool = False) 
             return LeafLayout(type)
         case _:
             return layout
+
+
+# ---- the result of the entry
 
 
 class EntryOutputs:

@@ -57,6 +57,8 @@ from autobatch.ir.core import (
 )
 from autobatch.ir.ops import Op, own
 
+# ---- cached functions
+
 
 @dataclass(frozen=True)
 class Cached:

@@ -668,6 +668,9 @@ def from_python(context: Context, shapes: Any, operands: Iterator[Operand]) -> v
     return v.Record("pytree", tuple(range(len(leaves))), many(leaves), type(shapes), tree)
 
 
+# ---- arithmetic that is met again
+
+
 Number = bool | int | float
 
 MARKERS: tuple[dict[type, Number], ...] = (

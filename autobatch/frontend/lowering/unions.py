@@ -44,6 +44,9 @@ from autobatch.frontend.types import values as v
 from autobatch.frontend.types.values import HeldLayout, Layout, OptionalLayout, layout_of, leaf_type, static_type
 from autobatch.ir.core import Array, List, Operand, Ref, Tag, Type
 
+# ---- several types
+
+
 Sort = Callable[[Type], bool]
 
 
@@ -138,6 +141,9 @@ def is_list(type: Type) -> bool:
 
 
 SORTS: Sequence[Sort] = (is_number, is_word, is_list)
+
+
+# ---- several forms
 
 
 WHOLE = slice(None)

@@ -38,6 +38,9 @@ from autobatch.frontend.types.values import LeafLayout
 from autobatch.ir.core import INT, STR, For, List, Operand
 from autobatch.ir.ops import own
 
+# ---- lists
+
+
 NONE = v.Static(None)
 
 
@@ -142,6 +145,9 @@ def each(s: LoweringState, found: v.Lazy, body: Callable[[LoweringState, v.Abstr
 
 
 # ---- reading
+
+
+# ---- dicts
 
 
 def opened(s: LoweringState, value: v.Abstract) -> v.Abstract:

@@ -41,6 +41,9 @@ from autobatch.ir.core import Array, List, OwnField
 if TYPE_CHECKING:
     from autobatch.frontend.types.values import Abstract, Layout
 
+# ---- memory
+
+
 SETS = (set, frozenset)
 DICTS = (dict, Counter, defaultdict, OrderedDict, *SETS)
 """The classes of dicts that may have memory; a set has it as a dict whose values say nothing."""
@@ -320,6 +323,9 @@ def refused_field(heap: Heap, key: str, field: Layout) -> tuple[str, str]:
         f"holds {describe(field)}",
         "keep numbers, arrays, strings and other such objects in them: of a node of an example its number",
     )
+
+
+# ---- aliasing of containers
 
 
 MEMORY = 0

@@ -44,6 +44,8 @@ from autobatch.frontend.syntax.sources import changed_parts, read_before_change,
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.unify import as_table, constant
 
+# ---- construction
+
 
 def made_by(s: LoweringState, value: v.Abstract, site: object) -> v.Abstract:
     """A list or dict that an expression has made: one with memory, where those that it makes have that. An array whose
@@ -112,6 +114,9 @@ def _is_fixed(s: LoweringState, factory: v.Abstract) -> bool:
         own = {*s.env, *s.frame.enclosing, *s.frame.source.locals}
         return not factory.captured and not factory.defaults and names.isdisjoint(own)
     return isinstance(factory, v.Static)
+
+
+# ---- changes
 
 
 Arguments = Sequence[v.Abstract]

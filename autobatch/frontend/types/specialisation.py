@@ -20,6 +20,9 @@ from autobatch.frontend.types.statics import MISSING, follow, inputs
 from autobatch.frontend.types.values import leaves
 from autobatch.ir.core import Operand, Value
 
+# ---- shared integers
+
+
 Known = dict[Operand, int]
 
 
@@ -69,6 +72,9 @@ def need_of_trace(s: LoweringState, used: Iterable[Operand], works: Callable[[Ma
 def _need(s: LoweringState, found: Iterable[Value]) -> None:
     if found:
         raise Needed(frozenset(s.context.shared.index(x) for x in found))
+
+
+# ---- free variables
 
 
 def read_again(free: FreeVariable, otherwise: Any) -> Any:

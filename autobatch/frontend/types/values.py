@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from autobatch.frontend.syntax.sources import FunctionSource
 
 
+# ---- values
+
+
 @record
 class FreeOrigin:
     """Where a free value was read: `owner` is the function, `name` the variable, `path` the way from there."""
@@ -211,6 +214,9 @@ def not_set(name: str) -> str:
     return (
         f"the variable {shown(name)!r} is not set on the path that this example takes; set it before the branch or loop"
     )
+
+
+# ---- layouts: the types of values
 
 
 @dataclass(frozen=True, slots=True)
