@@ -1,7 +1,7 @@
 """The programs of one batched function: found by their key, compiled once, kept as long as they are used.
 
 A shared Python integer is a run-time value of a program until the compiler says that it needs the number itself
-(`needs.py`). Then it becomes static: the function is compiled again with its value in the key. Which integers
+(`specialisation.py`). Then it becomes static: the function is compiled again with its value in the key. Which integers
 are static is remembered by their names, so only the first call of a function pays for finding out.
 """
 
@@ -36,8 +36,7 @@ from autobatch.compiler.choice import (
 from autobatch.compiler.pipeline import compile as compile_program
 from autobatch.data.walk import Snapshot
 from autobatch.errors import PlanError, SourceError, warn_of_xla
-from autobatch.frontend.syntax.reread import read
-from autobatch.frontend.types.needs import Needed
+from autobatch.frontend.types.specialisation import Needed, read_again
 from autobatch.frontend.types.statics import same_static
 from autobatch.ir.core import Array
 from autobatch.options import Options
@@ -382,7 +381,7 @@ class Specialisations:
 
     def _log(self, asked: Request) -> None:
         if candidates := self._programs.get(asked.key):
-            changed = [g for g in candidates[0].guards if not same_static(read(g, g.value), g.value)]
+            changed = [g for g in candidates[0].guards if not same_static(read_again(g, g.value), g.value)]
             words = "; ".join(f"{'.'.join([g.name, *(str(s) for s in g.path)])} changed" for g in changed[:3])
             words = words or (
                 "an array has another shape or is one of NumPy, or an integer is traced or counts more turns"

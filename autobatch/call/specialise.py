@@ -48,7 +48,7 @@ from autobatch.data.spec import Number, Signature, element_type
 from autobatch.data.together import root_columns
 from autobatch.errors import NOWHERE, ExampleError, PlanError, Span
 from autobatch.frontend.lowering.state import FreeVariable
-from autobatch.frontend.syntax.reread import read
+from autobatch.frontend.types.specialisation import read_again
 from autobatch.frontend.types.statics import MISSING, same_static
 from autobatch.ir import jax_compat
 from autobatch.ir.core import (
@@ -318,9 +318,9 @@ class SpecialisedProgram:
         for names, name, guard in self._guarded:
             if names is not None and names.get(name, MISSING) is guard.value:
                 continue
-            if not same_static(read(guard, guard.value), guard.value):
+            if not same_static(read_again(guard, guard.value), guard.value):
                 return False
-        return not self._arrays or all(same(read(f, f.value), f.value) for _, f in self._arrays)
+        return not self._arrays or all(same(read_again(f, f.value), f.value) for _, f in self._arrays)
 
     def fits_numpy(self, numpy: tuple[bool, ...]) -> bool:
         """Does it index what are arrays of NumPy in a call as such?"""
@@ -328,7 +328,7 @@ class SpecialisedProgram:
 
     def shared(self, leaves: Sequence[Any]) -> list[Any]:
         """All shared inputs: those of the call, then arrays that free variables hold now."""
-        return [*leaves, *(read(f, f.value) for _, f in self._arrays)]
+        return [*leaves, *(read_again(f, f.value) for _, f in self._arrays)]
 
     # -- strings and enum members
 

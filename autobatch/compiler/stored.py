@@ -44,8 +44,8 @@ from autobatch.data.spec import depth_of, element_type
 from autobatch.errors import Span
 from autobatch.frontend.lowering.lower import LoweredModule
 from autobatch.frontend.lowering.state import FreeVariable
-from autobatch.frontend.syntax.reread import read
 from autobatch.frontend.syntax.sources import LIBRARIES, is_user_function
+from autobatch.frontend.types.specialisation import read_again
 from autobatch.frontend.types.statics import MISSING, is_array
 from autobatch.ir import jax_compat
 from autobatch.ir.core import (
@@ -438,7 +438,7 @@ def _restored(entry: Mapping[str, Any], fun: Callable[..., Any]) -> Stored | Non
     for number, (place, name, path, words, shared) in enumerate(entry["free"]):
         owner = reached.owner(place)
         variable = FreeVariable(owner, name, tuple(map(_step, path)), None, shared)
-        value = read(variable, _GONE)
+        value = read_again(variable, _GONE)
         if value is _GONE or value is MISSING or _words(value, shared) != words:
             return None
         free.append(FreeVariable(owner, name, variable.path, value, shared))

@@ -264,4 +264,4 @@ def test_refusals():
 
         return zip(doubled(), d.words)
 
-    refused(generator, DOCS, saying="a generator is kept, returned")
+    refused(generator, DOCS, saying="is a generator or iterator")

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch.frontend.tracing import recipes
+from autobatch.frontend.lowering import tracing
 
 OPERATORS = ("+", "-", "*", "/", "<", ">=", "==", "%", "//")
 
 
 @pytest.fixture
 def nothing_known(monkeypatch):
-    monkeypatch.setattr(recipes, "_known", {})
+    monkeypatch.setattr(tracing, "_recipes", {})
 
 
 def written(tmp_path, monkeypatch, text):
@@ -40,18 +40,18 @@ def test_literals_are_those_of_a_trace(symbol, dtype, literals, tmp_path, monkey
     names = ", ".join(line.split()[0] for line in lines)
     f = written(tmp_path, monkeypatch, "\n".join(["def f(x):", *lines, f"    return {names}"]))
     x = np.arange(1, 5).astype(dtype)
-    monkeypatch.setattr(recipes, "_known", {})
+    monkeypatch.setattr(tracing, "_recipes", {})
     found = instructions(f, x)
-    monkeypatch.setattr(recipes, "_known", {})
-    monkeypatch.setattr(recipes, "_blind", set())
+    monkeypatch.setattr(tracing, "_recipes", {})
+    monkeypatch.setattr(tracing, "_blind", set())
     assert found == instructions(f, x)
 
 
 def test_kinds_of_arithmetic_are_traced_once(nothing_known, monkeypatch):
     traced = []
-    trace = recipes.trace
+    trace = tracing.trace
     monkeypatch.setattr(
-        recipes, "trace", lambda s, function, *rest: [traced.append(function), trace(s, function, *rest)][1]
+        tracing, "trace", lambda s, function, *rest: [traced.append(function), trace(s, function, *rest)][1]
     )
     ab.batched(many_literals)(np.ones(3, np.float32)).block_until_ready()
     assert sorted(f.__name__ for f in traced) == ["_smaller", "add", "mul", "sub"]
@@ -65,8 +65,8 @@ def many_literals(x):
 
 
 def test_a_number_that_is_a_marker(nothing_known):
-    for marker in (*recipes.MARKERS[0].values(), *recipes.MARKERS[1].values()):
-        recipes._known.clear()
+    for marker in (*tracing.MARKERS[0].values(), *tracing.MARKERS[1].values()):
+        tracing._recipes.clear()
         f = ab.batched(lambda x: x * marker + (x - 2.0) * marker)
         np.testing.assert_allclose(f(np.ones(2, np.float32)), 0, atol=1e-6)
 
@@ -89,14 +89,14 @@ def test_any_literal(number, whole):
     x, n = np.ones(5, np.float32), np.arange(5, dtype=np.int32)
     found = instructions(f, x, n)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recipes, "_known", {})
-        patch.setattr(recipes, "_blind", set())
+        patch.setattr(tracing, "_recipes", {})
+        patch.setattr(tracing, "_blind", set())
         assert found == instructions(f, x, n)
 
 
 def test_what_is_alike_for_all():
-    assert operator.add in recipes._blind
-    assert operator.pow not in recipes._blind and operator.mod not in recipes._blind
+    assert operator.add in tracing._blind
+    assert operator.pow not in tracing._blind and operator.mod not in tracing._blind
 
 
 @pytest.mark.parametrize("backend", ["xla", "llvm"])

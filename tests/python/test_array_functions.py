@@ -1,4 +1,4 @@
-"""Functions of NumPy on arrays whose length is data (`array_functions.py`), and arrays of lists of numbers."""
+"""Functions of NumPy on arrays whose length is data (`numpy_arrays.py`), and arrays of lists of numbers."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch.frontend.library.deques import Deque
+from autobatch.frontend.library.tables import Deque
 from autobatch.testing import assert_same
 
 X = [0.5, 1.5, 2.5, -1.0]

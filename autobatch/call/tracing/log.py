@@ -30,8 +30,7 @@ import numpy as np
 from jax import lax
 
 from autobatch.errors import NOWHERE, Span, UnsupportedError
-from autobatch.frontend.library.domains import DOMAINS, Domain
-from autobatch.frontend.tracing.traced_failures import FINE, MOST
+from autobatch.frontend.library.domains import DOMAINS, FINE, MOST, Domain
 from autobatch.ir import jax_compat
 from autobatch.ir.ops import Op, constant_key
 
@@ -450,7 +449,7 @@ def spread(uniform: Iterator[Uniform]) -> list[Uniform]:
 #         return 1.0 / x         step 1: check, of (given row 0): FINE, or which failure this is
 #                                result: Checked(step 0, [step 1])
 #
-# The program over traces fails with the first check that is not fine (`traced_failures.py`). What a `try` around
+# The program over traces fails with the first check that is not fine (`domains.py`). What a `try` around
 # the operation would do then no trace knows, as Python has gone on without it: the example fails.
 
 

@@ -29,7 +29,7 @@ from autobatch.call.results import NamedConstants, Objects
 from autobatch.call.tracing.classes import Instances, OpClass, OperandSlot, OperationClasses, list_type
 from autobatch.call.tracing.log import CodePlace, ItemsMarker, LeafMarker, SharedMarker, Uniform, span_of_place, spread
 from autobatch.call.tracing.returned import Checked, ConstantNode, FreePlace, Prints
-from autobatch.frontend.tracing.traced_failures import FINE, fail, failure_at
+from autobatch.frontend.library.domains import FINE, fail, failure_at
 from autobatch.ir.strings import Printed
 from autobatch.planning.activations import CALLS
 from autobatch.planning.numbering import stable_order

@@ -1,24 +1,29 @@
-"""Python's built-in functions, and the methods of containers: one entry each."""
+"""Python's built-in functions, and the methods of containers and strings that read them: one entry each.
+
+The methods that change lists and dicts are in `mutation.py`.
+"""
 
 from __future__ import annotations
 
+import ast
 import collections
 import functools
 import math
 import operator
 import types
-from collections import defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from autobatch.frontend.library import sets, tables
-from autobatch.frontend.library.deques import Deque
 from autobatch.frontend.library.domains import guard
 from autobatch.frontend.library.graphs import packed_field, viewed
 from autobatch.frontend.library.numpy_arrays import complex_of
-from autobatch.frontend.library.ordering import ordered
-from autobatch.frontend.library.texts import as_float, is_text, text
+from autobatch.frontend.library.strings import as_float, is_text, text
+from autobatch.frontend.library.tables import Deque
 from autobatch.frontend.lowering import unions
 from autobatch.frontend.lowering.attributes import (
     alternatives,
@@ -26,6 +31,8 @@ from autobatch.frontend.lowering.attributes import (
     class_list,
     classes_of,
     field,
+    fields_of,
+    forms_of,
     is_class,
     is_none,
     is_stack,
@@ -47,18 +54,20 @@ from autobatch.frontend.lowering.numbers import (
     to_float,
     traced,
 )
-from autobatch.frontend.lowering.operators import apply_binary
-from autobatch.frontend.lowering.reductions import extreme, product_of, reduce_sequence, sum_of
+from autobatch.frontend.lowering.operators import apply_binary, compare, equal, lookup
+from autobatch.frontend.lowering.reductions import extreme, ordered, product_of, reduce_sequence, sum_of
 from autobatch.frontend.lowering.selection import apply_choice, is_one_of, tested
 from autobatch.frontend.lowering.sequences import enumerated, length, make_range, reverse, sequence, zipped
-from autobatch.frontend.lowering.state import LoweringState, UnseenInTraces, fold, note
+from autobatch.frontend.lowering.state import LoweringState, UnseenInTraces, expand, fold, note
 from autobatch.frontend.lowering.unions import is_list, is_word, of_sorts
-from autobatch.frontend.memory import heaps, list_heap
+from autobatch.frontend.memory import container_heap, heaps, list_heap
+from autobatch.frontend.memory.heap import SETS
 from autobatch.frontend.memory.list_heap import tuple_of
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import describe, is_python, layout_of
-from autobatch.frontend.types.needs import need
+from autobatch.frontend.types.specialisation import need
 from autobatch.frontend.types.statics import MISSING, inputs
+from autobatch.frontend.types.unify import constant
+from autobatch.frontend.types.values import describe, is_python, layout_of
 from autobatch.ir.core import Array, List, Operand, Ref, Tag, Type, Value
 
 Arguments = Sequence[v.Abstract]
@@ -580,3 +589,136 @@ BUILTINS: dict[Any, Builtin] = {
     collections.defaultdict: sets.make_defaultdict, collections.deque: tables.make_deque,
     math.fsum: _float_sum, math.prod: _product, functools.partial: _partial,
 }  # fmt: skip
+
+
+def _call_partial(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+    assert isinstance(receiver, v.Record)
+    function, first, named = receiver.items
+    assert isinstance(first, v.Record) and isinstance(named, v.Record)
+    return s.call(function, [*first.items, *args], dict(zip(named.keys, named.items, strict=True)) | kwargs)
+
+
+def _items(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+    if list_heap.is_dict_row(receiver):
+        return list_heap.elements(s, list_heap.there(s, receiver))
+    if isinstance(receiver, v.Record) and receiver.kind == "table":
+        return zipped(s, receiver.items[:2], strict=False)
+    if (found := _of_forms(s, receiver, "item")) is not None:
+        return found
+    table = _table(s, receiver)
+    pairs = tuple(v.Record("tuple", (0, 1), (v.Static(k), x)) for k, x in zip(table.keys, table.items, strict=True))
+    return _record(pairs)
+
+
+def _keys(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+    if list_heap.is_dict_row(receiver):
+        return list_heap.parts(s, list_heap.there(s, receiver), 0)
+    if isinstance(receiver, v.Record) and receiver.kind == "table":
+        return _column(s, tables.keys_of(receiver))
+    return _of_forms(s, receiver, "key") or _record([v.Static(k) for k in _table(s, receiver).keys])
+
+
+def _values(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+    if list_heap.is_dict_row(receiver):
+        return list_heap.parts(s, list_heap.there(s, receiver), 1)
+    if isinstance(receiver, v.Record) and receiver.kind == "table":
+        return _column(s, tables.values_of(receiver))
+    return _of_forms(s, receiver, "value") or _record(_table(s, receiver).items)
+
+
+def _of_forms(s: LoweringState, receiver: v.Abstract, part: unions.Part) -> v.Abstract | None:
+    """What a dict of the examples holds that may have other keys in each."""
+    held = forms_of(s, receiver)
+    return unions.elements(s, receiver, held, part=part) if held is not None and isinstance(receiver, v.Leaf) else None
+
+
+def _column(s: LoweringState, column: v.Abstract) -> v.Abstract:
+    """What a dict has in one of its columns, as a list of its own."""
+    made = copy(column)
+    if isinstance(made, v.Listing):
+        s.context.identities.joined(made, column)
+    return made
+
+
+def _table(s: LoweringState, receiver: v.Abstract, ordered: bool = True) -> v.Record:
+    table: v.Abstract | None = expand(s, receiver, ordered)
+    if isinstance(receiver, v.Leaf) and isinstance(receiver.type, Ref):
+        table = fields_of(s, receiver)  # DictsDiffer where they are of several forms
+    if not isinstance(table, v.Record) or table.kind != "dict":
+        s.refuse("a dict is needed here", "give a dict with constant keys")
+    return table
+
+
+def _get(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+    key, default = constant(args[0]), args[1] if len(args) > 1 else v.Static(None)
+    receiver = list_heap.for_key(s, receiver, key)
+    if list_heap.is_dict_row(receiver):
+        return container_heap.get(s, list_heap.there(s, receiver), key, default)
+    if isinstance(receiver, v.Record) and receiver.kind == "table":
+        return tables.get(s, receiver, key, default)
+    if isinstance(key, v.Static) and isinstance(receiver, v.Leaf):
+        held = forms_of(s, receiver)
+        if held is not None:
+            return unions.get(s, receiver, held, key.value, default)
+    table = _table(s, receiver, ordered=False)
+    if isinstance(key, v.Static):
+        found = table.get(key.value)
+        return default if found is None else found
+    hit = truth(s, compare(s, ast.In(), key, _record([v.Static(k) for k in table.keys])))
+    if isinstance(hit, bool):
+        return lookup(s, table, key) if hit else default
+    return conditional(s, hit, lambda t: lookup(t, table, key), lambda t: default)
+
+
+def _copy(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+    found = expand(s, list_heap.copied(s, receiver))
+    if isinstance(found, v.Static):
+        return v.Static(found.value.copy())
+    return tables.copied(found)
+
+
+def _of_set(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Named, name: str) -> v.Abstract:
+    if isinstance(receiver, v.Static) and all(isinstance(a, v.Static) for a in args):
+        return v.Static(getattr(receiver.value, name)(*(a.value for a in args if isinstance(a, v.Static))))
+    return sets.method(s, name, receiver, args)
+
+
+def _count(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+    found = sequence(s, receiver)
+    hits = collect(s, found, lambda t, x: (True, lambda u: _as_int(u, equal(u, x, args[0]))))
+    return sum_of(s, hits, v.Static(0))
+
+
+def _as_int(s: LoweringState, value: v.Abstract) -> v.Abstract:
+    return v.Static(int(value.value)) if isinstance(value, v.Static) else v.Leaf(integer(s, operand_of(s, value)))
+
+
+def _view(
+    method: Callable[[LoweringState, v.Abstract, Arguments, Named], v.Abstract], of_set: bool = False
+) -> Callable[..., v.Abstract]:
+    """A method that shows what a dict holds; a later change of the dict would show in what it gives. `of_set`: it is
+    compared, and taken together with others, as a set."""
+
+    def found(s: LoweringState, receiver: v.Abstract, args: Arguments, kwargs: Named) -> v.Abstract:
+        return s.context.identities.view(method(s, receiver, args, kwargs), receiver, of_set)
+
+    return found
+
+
+METHODS: dict[Any, Callable[[LoweringState, v.Abstract, Arguments, Named], v.Abstract]] = {
+    dict.items: _view(_items, of_set=True),
+    dict.keys: _view(_keys, of_set=True),
+    dict.values: _view(_values),
+    dict.get: _get,
+    dict.copy: _copy,
+    list.count: _count,
+    list.copy: lambda s, receiver, args, kwargs: BUILTINS[list](s, [list_heap.copied(s, receiver), *args], kwargs),
+    deque.count: _count,
+    deque.copy: _copy,
+    tuple.count: _count,
+    Counter.most_common: sets.most_common,
+    Counter.total: sets.total,
+    **{getattr(cls, name): partial(_of_set, name=name) for cls in SETS for name in sets.NAMED},
+    **{cls.copy: _copy for cls in (*SETS, Counter, defaultdict)},
+    PARTIAL: _call_partial,
+}

@@ -1,4 +1,4 @@
-"""Where Python raises for numbers: the domains of its operators and of the functions of `math`, a table.
+"""Where Python raises for numbers: the domains of its operators and of the functions of `math`, a table; and in traces.
 
     x ** y                  ->      check[kind='ZeroDivisionError', ...](x != 0 or y >= 0)
                                     check[kind='OverflowError', ...](...)
@@ -9,6 +9,13 @@ raises for them only where a `try` catches what Python's numbers raise, a functi
 device alone is told whether it is in the domain: no float of an example decides structure by being divided by.
 
 What is raised, and in which words, this Python says itself: each row has arguments that fail (`sample`).
+
+Where structure is traced, the operations of a trace are no Python. So each that may fail has a check, a number, which
+the program over traces looks at:
+
+    first = min([failure_at(k, check(x)) for k, x in enumerate(n.checks)], default=FINE)
+    fail(first, 0, 'ZeroDivisionError', 'float division by zero', 'f.py', 7, ...)
+->  check[kind='ZeroDivisionError', message='float division by zero'](...)       at line 7 of f.py
 """
 
 from __future__ import annotations
@@ -25,11 +32,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from autobatch.errors import Span
 from autobatch.frontend.lowering.exceptions import is_caught
 from autobatch.frontend.lowering.numbers import operand_of, traced
 from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import is_python
+from autobatch.frontend.types.values import is_python
 from autobatch.ir.buffers import TOO_LARGE
 from autobatch.ir.core import BOOL, Array, Operand
 from autobatch.ir.jax_compat import float_dtype
@@ -266,3 +274,40 @@ def _class_of(value: v.Abstract) -> type:
         return type(value.value)
     assert isinstance(value, v.Leaf) and isinstance(value.type, Array)
     return int if value.type.is_integer or value.type.is_bool else float
+
+
+# ---- failures of traces
+
+
+FINE = 2**31 - 1
+"""What a check gives of an operation that does not fail; else the number of the failure."""
+MOST = 1 << 12
+"""So many different failures one function may have."""
+_LAST = FINE // MOST - 1
+
+
+@jax.jit
+def failure_at(place: Any, number: Any) -> Any:
+    """A number that orders failures by their places in a run."""
+    return jnp.where(number == FINE, FINE, jnp.minimum(place, _LAST) * MOST + number)
+
+
+def fail(first: Any, number: int, kind: str, message: str, *span: Any) -> None:
+    """Fail an example if its first failure has this number."""
+    if first != FINE and first % MOST == number:
+        raise getattr(builtins, kind)(message)
+
+
+def _is_other(first: Any, number: Any) -> Any:
+    return (first == FINE) | (first % MOST != number)
+
+
+def _failing(s: LoweringState, args: Sequence[v.Abstract], kwargs: dict[str, v.Abstract]) -> v.Abstract:
+    first, number, *told = args
+    kind, message, *span = (x.value for x in told if isinstance(x, v.Static))
+    fine = operand_of(s, traced(s, _is_other, first, number))
+    s.check(s.apply(own("unknown"), (fine,), BOOL), kind, message, span=Span(*span))
+    return v.Static(None)
+
+
+TRACED_FAILURES = {fail: _failing}

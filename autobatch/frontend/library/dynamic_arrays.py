@@ -23,9 +23,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.frontend.library import ndarray, stacking
-from autobatch.frontend.library.ndarray import DynamicArray, dynamic_class, is_dynamic
-from autobatch.frontend.library.numpy_arrays import marked
+from autobatch.frontend.library import numpy_arrays, stacking
+from autobatch.frontend.library.numpy_arrays import DynamicArray, dynamic_class, is_dynamic, marked
 from autobatch.frontend.library.prelude import run
 from autobatch.frontend.lowering.attributes import At, array_method, attribute, is_stack, updated
 from autobatch.frontend.lowering.comprehensions import make_map
@@ -44,12 +43,12 @@ from autobatch.frontend.lowering.sequences import (
     sliced,
 )
 from autobatch.frontend.lowering.state import LoweringState
+from autobatch.frontend.lowering.tracing import trace
 from autobatch.frontend.memory import array_stores, list_heap
 from autobatch.frontend.memory.heaps import left_by_entry
-from autobatch.frontend.tracing.tracing import trace
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import LeafLayout, ListingLayout
-from autobatch.frontend.types.needs import need
+from autobatch.frontend.types.specialisation import need
+from autobatch.frontend.types.values import LeafLayout, ListingLayout
 from autobatch.ir.core import Array, List
 
 Arguments = Sequence[v.Abstract]
@@ -116,7 +115,7 @@ def _identity(s: LoweringState, args: Arguments, named: Named) -> v.Abstract | N
     if len(args) != 1 or set(named) - {"dtype"} or (extents := _extents(s, args[0])) is None:
         return None
     array = _allocate(s, [*extents, *extents], v.Static(0), _dtype(s, named.get("dtype"), v.Static(0.0)))
-    run(s, ndarray.put_diagonal, [array, as_element(s, _class(array), v.Static(1))], {})
+    run(s, numpy_arrays.put_diagonal, [array, as_element(s, _class(array), v.Static(1))], {})
     return array
 
 
@@ -125,7 +124,7 @@ def _linspace(s: LoweringState, args: Arguments, named: Named) -> v.Abstract | N
     given = dict(zip(("start", "stop", "num"), args, strict=False)) | named
     if set(given) != {"start", "stop", "num"} or _extents(s, given["num"]) is None:
         return None
-    return marked(stacking.stack(s, run(s, ndarray.spaced, [], given)), True)
+    return marked(stacking.stack(s, run(s, numpy_arrays.spaced, [], given)), True)
 
 
 def _itself(s: LoweringState, args: Arguments, named: Named) -> v.Abstract | None:
@@ -301,7 +300,7 @@ def of_stack(s: LoweringState, value: v.Abstract) -> v.Abstract:
     if rank > 2:
         s.refuse("an array with more than two axes whose length is data is changed here", "make it with np.zeros")
     rows = replace(value, array=False) if isinstance(value, v.Listing) else value
-    buffer = run(s, ndarray.flat if rank == 2 else ndarray.listed, [rows], {})
+    buffer = run(s, numpy_arrays.flat if rank == 2 else numpy_arrays.listed, [rows], {})
     return _of_buffer(s, _class_of(rank, dtype, fixed), buffer, shape[:rank])
 
 
@@ -334,7 +333,7 @@ def _shape_of(s: LoweringState, array: v.Abstract) -> tuple[list[v.Abstract], np
     if is_dynamic(array):
         return [*(n for n, _ in _axes(s, array)), *map(v.Static, _class(array).element_shape)], _class(array).dtype
     if isinstance(array, v.Listing) and isinstance(array.elem, ListingLayout):
-        first = stacking.stack(s, run(s, ndarray.first, [replace(array, array=False)], {}))
+        first = stacking.stack(s, run(s, numpy_arrays.first, [replace(array, array=False)], {}))
         shape, dtype = _shape_of(s, first)
         return [length(s, array), *shape], dtype
     assert isinstance(array, v.Listing | v.Leaf)
@@ -366,7 +365,7 @@ def operate(s: LoweringState, function: Any, args: Sequence[v.Abstract]) -> v.Ab
     if function is np.asarray:
         return _of_fixed(s, args[0])
     if function is np.putmask:
-        run(s, ndarray.put_mask, [args[0], *(as_value(s, x) for x in args[1:])], {})
+        run(s, numpy_arrays.put_mask, [args[0], *(as_value(s, x) for x in args[1:])], {})
         return v.Static(None)
     if function is getattr:
         assert isinstance(args[1], v.Static)
@@ -524,7 +523,7 @@ def _element(s: LoweringState, array: v.Abstract, place: v.Abstract) -> v.Abstra
     found = sequence(s, attribute(s, array, "buffer"))
     if isinstance(found, v.Lazy):
         return found.item(s, place)
-    return run(s, ndarray.element, [attribute(s, array, "buffer"), place], {})
+    return run(s, numpy_arrays.element, [attribute(s, array, "buffer"), place], {})
 
 
 # ---- changing
@@ -536,7 +535,7 @@ def store(s: LoweringState, array: v.Abstract, index: v.Abstract, value: v.Abstr
     if isinstance(value, v.Listing) or (isinstance(value, v.Leaf) and isinstance(value.type, List)):
         value = stacking.stack(s, value)
     if is_stack(s, index):
-        run(s, ndarray.put_where, [array, as_value(s, index), value], {})
+        run(s, numpy_arrays.put_where, [array, as_value(s, index), value], {})
         return
     offset, axes, rest = _parts(s, array, index)
     if axes:
@@ -545,7 +544,7 @@ def store(s: LoweringState, array: v.Abstract, index: v.Abstract, value: v.Abstr
             len(axes) + len(cls.element_shape) - sum(map(stacking.is_scalar, rest)),
         )
         each = _rank_of(s, value) >= rank or (_is_written_out(value) and rank == 1)
-        run(s, ndarray.put_each if each else ndarray.put_into_all, [view, value, pair(*rest)], {})
+        run(s, numpy_arrays.put_each if each else numpy_arrays.put_into_all, [view, value, pair(*rest)], {})
         return
     if not rest:
         value = as_element(s, cls, value)
@@ -554,7 +553,7 @@ def store(s: LoweringState, array: v.Abstract, index: v.Abstract, value: v.Abstr
     if rest:
         place = v.Record("object", ("array", "index"), (_element(s, array, offset), pair(*rest)), At)
         value = traced(s, updated("set"), place, value)
-    run(s, ndarray.put, [array, offset, value], {})
+    run(s, numpy_arrays.put, [array, offset, value], {})
 
 
 def _is_written_out(value: v.Abstract) -> bool:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 import jax.numpy as jnp
 
-from autobatch.frontend.lowering import forms
+from autobatch.frontend.lowering import unions
 from autobatch.frontend.lowering.attributes import attribute, class_list, classes_of, is_class, is_none
 from autobatch.frontend.lowering.branches import truth
 from autobatch.frontend.lowering.joins import conditional
@@ -28,9 +28,9 @@ from autobatch.frontend.lowering.state import LoweringState
 from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.memory.rebinding import without_memory
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import layout_of
 from autobatch.frontend.types.statics import container_kind, is_namedtuple
 from autobatch.frontend.types.unify import is_static_set, sort_of
+from autobatch.frontend.types.values import layout_of
 from autobatch.ir.core import BOOL, INT, ORIGIN, STR, List, Ref
 from autobatch.ir.ops import own
 
@@ -184,7 +184,7 @@ def _equal_parts(s: LoweringState, a: v.Leaf | v.MemoryRow, b: v.Abstract) -> v.
             return _is_none(t, b)
         first, *others = classes
         there, narrowed = is_class(t, a.operand, frozenset([first])), replace(a, classes=frozenset([first]))
-        return conditional(t, there, lambda u: equal_to_b(u, forms.parts(u, narrowed)), lambda u: of(u, others))
+        return conditional(t, there, lambda u: equal_to_b(u, unions.parts(u, narrowed)), lambda u: of(u, others))
 
     return of(s, sorted(classes_of(s, a)))
 

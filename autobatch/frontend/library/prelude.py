@@ -20,8 +20,8 @@ import jax.numpy as jnp
 
 from autobatch.frontend.library.builtin_functions import BUILTINS
 from autobatch.frontend.library.equality import fields_shown
+from autobatch.frontend.library.strings import is_text, text
 from autobatch.frontend.library.tables import EMPTY, concatenate, flatten
-from autobatch.frontend.library.texts import is_text, text
 from autobatch.frontend.lowering.attributes import alternatives, written
 from autobatch.frontend.lowering.calls import activate, bind_arguments
 from autobatch.frontend.lowering.comprehensions import collect

@@ -18,8 +18,8 @@ from typing import Any
 
 from autobatch.frontend.library.prelude import run
 from autobatch.frontend.lowering.state import LoweringState, expand
-from autobatch.frontend.memory import list_changes, list_heap
-from autobatch.frontend.memory.identity import is_given
+from autobatch.frontend.memory import container_heap, list_heap
+from autobatch.frontend.memory.heap import is_given
 from autobatch.frontend.memory.rebinding import rebind, refuse_change, refuse_given, take_out
 from autobatch.frontend.syntax.scopes import ORDERED
 from autobatch.frontend.syntax.sources import read_before_change
@@ -221,10 +221,10 @@ def _in_memory(
     if s.dead:
         return found
     if function in CHANGING:
-        list_changes.assign(s, row, found)
+        container_heap.assign_list(s, row, found)
         return v.Static(None)
     assert isinstance(found, v.Record)
-    list_changes.assign(s, row, found.items[1])
+    container_heap.assign_list(s, row, found.items[1])
     return found.items[0]
 
 

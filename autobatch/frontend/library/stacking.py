@@ -17,8 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.frontend.library.array_functions import BY_NAME, alike, fits, written_out
-from autobatch.frontend.library.numpy_arrays import kind_of, marked
+from autobatch.frontend.library.numpy_arrays import BY_NAME, alike, fits, kind_of, marked, written_out
 from autobatch.frontend.library.prelude import (
     accumulate,
     along_first,
@@ -41,10 +40,10 @@ from autobatch.frontend.lowering.reductions import extreme, multiplied, reduce_s
 from autobatch.frontend.lowering.selection import select
 from autobatch.frontend.lowering.sequences import bounds_of, is_inside, item, length, pair, sequence, sliced, zipped
 from autobatch.frontend.lowering.state import LoweringState
+from autobatch.frontend.lowering.tracing import trace
 from autobatch.frontend.memory.list_heap import copied
-from autobatch.frontend.tracing.tracing import trace
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import LeafLayout, ListingLayout, RecordLayout, RowLayout, name_of_type
+from autobatch.frontend.types.values import LeafLayout, ListingLayout, RecordLayout, RowLayout, name_of_type
 from autobatch.ir.core import Array, List, Ref
 from autobatch.ir.ops import own
 

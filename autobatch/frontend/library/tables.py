@@ -10,6 +10,7 @@ a record of kind "table", whose class is that of the dict or set that it stands 
 
 from __future__ import annotations
 
+import copy
 import inspect
 import operator
 import types
@@ -23,7 +24,6 @@ import jax.numpy as jnp
 
 from autobatch.data.columns import UNKNOWN
 from autobatch.errors import TypeConflictError
-from autobatch.frontend.library.deques import Deque, class_of_its_own
 from autobatch.frontend.library.equality import compares_fields
 from autobatch.frontend.lowering.attributes import alternatives, class_list, classes_of, fields_of, is_none
 from autobatch.frontend.lowering.joins import as_listing, conditional, convert, stored
@@ -44,12 +44,13 @@ from autobatch.frontend.lowering.sequences import (
 from autobatch.frontend.lowering.state import LoweringState, expand
 from autobatch.frontend.lowering.unions import by_type
 from autobatch.frontend.memory import list_heap
-from autobatch.frontend.memory.heap import refused_without_memory
-from autobatch.frontend.memory.identity import is_set_value
+from autobatch.frontend.memory.heap import is_set_value, refused_without_memory
 from autobatch.frontend.memory.list_heap import hold
 from autobatch.frontend.memory.rebinding import take_out
+from autobatch.frontend.syntax.sources import WRITTEN, source_of
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import (
+from autobatch.frontend.types.unify import LayoutConflict, as_table, constant, type_conflict, unify
+from autobatch.frontend.types.values import (
     ChoiceLayout,
     Layout,
     LeafLayout,
@@ -59,7 +60,6 @@ from autobatch.frontend.types.layouts import (
     is_python,
     layout_of,
 )
-from autobatch.frontend.types.unify import LayoutConflict, as_table, constant, type_conflict, unify
 from autobatch.ir.core import INT, Array, List, Operand, Ref, Tag
 from autobatch.ir.ops import own
 
@@ -610,12 +610,149 @@ def _opened_key(s: LoweringState, key: v.Abstract) -> v.Abstract:
 #
 # d.append(x)         put(%items, length(%items), %x)
 # d.popleft()         the elements from the second one on
+#
+# Deques that objects and lists hold, or that several variables and functions share, and that are changed, have memory:
+# there they are objects of a class in Python, which is lowered as a class of the user is. Each call of `deque` has a
+# class of its own, so that the lists of two of them may hold elements of different types.
+#
+# q.append(x)         items = [.., .., a, b, x]
+# q.popleft()                      ^ head: one more; what stands before it is gone
 
 
 Arguments = Sequence[v.Abstract]
 Named = dict[str, v.Abstract]
 Change = Callable[[LoweringState, v.Abstract, Arguments, Named], tuple[v.Abstract, v.Abstract]]
 NONE = v.Static(None)
+
+
+class Deque:
+    """`head`: the place of the first element."""
+
+    def __init__(self, given: Any, maxlen: Any) -> None:
+        self.items: list[Any] = []
+        self.head = 0
+        self.maxlen = maxlen
+        self.extend(given)
+
+    def __len__(self) -> Any:
+        return len(self.items) - self.head
+
+    def __iter__(self) -> Any:
+        return iter(self.items[self.head :])
+
+    def __reversed__(self) -> Any:
+        return reversed(self.items[self.head :])
+
+    def __contains__(self, value: Any) -> Any:
+        return value in self.items[self.head :]
+
+    def __eq__(self, other: Any) -> Any:
+        return self.items[self.head :] == other.items[other.head :]
+
+    def place(self, index: Any) -> Any:
+        if index < -len(self) or index >= len(self):
+            raise IndexError("deque index out of range")
+        return self.head + index if index >= 0 else len(self.items) + index
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.items[self.place(index)]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.items[self.place(index)] = value
+
+    def __delitem__(self, index: Any) -> None:
+        del self.items[self.place(index)]
+
+    def append(self, value: Any) -> None:
+        self.items.append(value)
+        if self.maxlen is not None and len(self.items) - self.head > self.maxlen:
+            self.head += 1
+
+    def appendleft(self, value: Any) -> None:
+        if self.head > 0:
+            self.head -= 1
+            self.items[self.head] = value
+        else:
+            self.items.insert(0, value)
+        if self.maxlen is not None and len(self.items) - self.head > self.maxlen:
+            self.items.pop()
+
+    def extend(self, values: Any) -> None:
+        for value in list(values):
+            self.append(value)
+
+    def extendleft(self, values: Any) -> None:
+        for value in list(values):
+            self.appendleft(value)
+
+    def pop(self) -> Any:
+        if self.head == len(self.items):
+            raise IndexError("pop from an empty deque")
+        return self.items.pop()
+
+    def popleft(self) -> Any:
+        if self.head == len(self.items):
+            raise IndexError("pop from an empty deque")
+        self.head += 1
+        return self.items[self.head - 1]
+
+    def clear(self) -> None:
+        self.items.clear()
+        self.head = 0
+
+    def rotate(self, steps: Any = 1) -> None:
+        if len(self) > 1:
+            for _ in range(steps % len(self)):
+                self.appendleft(self.pop())
+
+    def insert(self, index: Any, value: Any) -> None:
+        if self.maxlen is not None and len(self) == self.maxlen:
+            raise IndexError("deque already at its maximum size")
+        first = max(index + len(self), 0) if index < 0 else min(index, len(self))
+        self.items.insert(self.head + first, value)
+
+    def remove(self, value: Any) -> None:
+        del self.items[self.head + self.index(value)]
+
+    def index(self, value: Any) -> Any:
+        return self.items[self.head :].index(value)
+
+    def count(self, value: Any) -> Any:
+        return self.items[self.head :].count(value)
+
+    def reverse(self) -> None:
+        self.items = self.items[self.head :][::-1]
+        self.head = 0
+
+    def copy(self) -> Any:
+        return type(self)(self, self.maxlen)
+
+    def __add__(self, other: Any) -> Any:
+        made = self.copy()
+        made.extend(other)
+        return made
+
+    def __iadd__(self, other: Any) -> Any:
+        self.extend(other)
+        return self
+
+
+def class_of_its_own(cls: type, name: str) -> type:
+    """A copy of a class of this package, whose methods have syntax trees of their own: what the expressions in them
+    make is told from what those of another copy make."""
+    return type(name, (cls,), {k: _own(f) if isinstance(f, types.FunctionType) else f for k, f in _members_of(cls)})
+
+
+def _members_of(cls: type) -> Sequence[tuple[str, Any]]:
+    return [(k, f) for k, f in vars(cls).items() if k not in ("__dict__", "__weakref__")]
+
+
+def _own(function: types.FunctionType) -> types.FunctionType:
+    made = types.FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    setattr(made, WRITTEN, copy.deepcopy(source_of(function).node))
+    return made
 
 
 def is_deque(value: v.Abstract) -> bool:

@@ -12,10 +12,9 @@ import numpy as np
 
 from autobatch.frontend.library import sets, tables
 from autobatch.frontend.library.graphs import make_plain
-from autobatch.frontend.library.ndarray import is_dynamic
-from autobatch.frontend.library.numpy_arrays import kind_of
+from autobatch.frontend.library.numpy_arrays import is_dynamic, kind_of
 from autobatch.frontend.library.tables import EMPTY, concatenate
-from autobatch.frontend.lowering import forms
+from autobatch.frontend.lowering import unions
 from autobatch.frontend.lowering.attributes import attribute, forms_of, is_stack, written
 from autobatch.frontend.lowering.joins import as_listing, conditional
 from autobatch.frontend.lowering.numbers import operand_of, present, traced
@@ -28,9 +27,8 @@ from autobatch.frontend.lowering.state import (
     UnseenInTraces,
     expand,
 )
-from autobatch.frontend.memory import array_stores, dict_heap, heaps, list_changes, list_heap
-from autobatch.frontend.memory.heap import refused_without_memory
-from autobatch.frontend.memory.identity import containers, is_array, is_given
+from autobatch.frontend.memory import array_stores, container_heap, heaps, list_heap
+from autobatch.frontend.memory.heap import containers, is_array, is_given, refused_without_memory
 from autobatch.frontend.memory.list_heap import hold
 from autobatch.frontend.memory.rebinding import is_own, rebind, refuse_change, refuse_given
 from autobatch.frontend.types import values as v
@@ -168,7 +166,7 @@ def _unpack(s: LoweringState, targets: Sequence[ast.expr], value: v.Abstract) ->
     assert isinstance(inner, ast.Starred)
     middle: v.Abstract
     if (held := forms_of(s, value)) is not None and isinstance(value, v.Leaf):
-        middle = forms.elements(s, value, held, slice(star, end))
+        middle = unions.elements(s, value, held, slice(star, end))
     else:
         middle = sliced(s, found, [v.Static(star), v.Static(end), v.Static(None)])
     if isinstance(middle, v.Record):
@@ -316,11 +314,11 @@ def _become(s: LoweringState, name: str, new: v.Abstract, old: v.Abstract, added
 def _store_in_row(s: LoweringState, row: v.MemoryRow, index: v.Abstract, value: v.Abstract) -> None:
     bounds = bounds_of(index)
     if row.heap.is_dict:
-        dict_heap.store(s, row, present(s, index), value)
+        container_heap.store_value(s, row, present(s, index), value)
     elif bounds is None:
-        list_changes.store(s, row, index, value)
+        container_heap.store_element(s, row, index, value)
     else:
-        list_changes.assign(s, row, _with_slice(s, list_heap.copied(s, row), bounds, value))
+        container_heap.assign_list(s, row, _with_slice(s, list_heap.copied(s, row), bounds, value))
 
 
 def _put_static(s: LoweringState, items: v.Abstract, index: v.Abstract, value: v.Abstract) -> v.Abstract:
@@ -457,11 +455,11 @@ def augment(s: LoweringState, node: ast.AugAssign) -> None:
 def _augmented_row(s: LoweringState, node: ast.AugAssign, row: v.MemoryRow) -> v.MemoryRow:
     """`row += more`, `row *= n`: the list, which has changed."""
     if row.heap.is_dict:
-        dict_heap.assign(s, row, augmented(s, BINARY[type(node.op)], row, s.evaluate(node.value)))
+        container_heap.assign_dict(s, row, augmented(s, BINARY[type(node.op)], row, s.evaluate(node.value)))
     elif isinstance(node.op, ast.Add):
-        list_changes.extend(s, row, s.evaluate(node.value))
+        container_heap.extend(s, row, s.evaluate(node.value))
     else:
-        list_changes.assign(s, row, augmented(s, BINARY[type(node.op)], row, s.evaluate(node.value)))
+        container_heap.assign_list(s, row, augmented(s, BINARY[type(node.op)], row, s.evaluate(node.value)))
     return row
 
 
@@ -470,7 +468,7 @@ def _item(s: LoweringState, held: v.Abstract, index: v.Abstract) -> v.Abstract:
     if isinstance(held, v.Record) and tables.has_default(held):
         return tables.get_or_make(s, held, index)
     if isinstance(held, v.MemoryRow) and held.heap.is_dict:
-        return dict_heap.load_old(s, list_heap.there(s, held), present(s, index))
+        return container_heap.load_old(s, list_heap.there(s, held), present(s, index))
     return subscript(s, held, index)
 
 
@@ -510,14 +508,14 @@ def delete(s: LoweringState, node: ast.Delete) -> None:
 
 def _delete_in_row(s: LoweringState, row: v.MemoryRow, index: v.Abstract) -> None:
     if row.heap.is_dict:
-        dict_heap.delete(s, row, index)
+        container_heap.delete(s, row, index)
         return
     bounds = bounds_of(index)
     if bounds is None:
         first = in_range(s, present(s, index), length(s, row))
         bounds = [first, arithmetic(s, operator.add, first, v.Static(1)), v.Static(None)]
     if not s.dead:
-        list_changes.assign(s, row, _with_slice(s, list_heap.copied(s, row), bounds, GONE))
+        container_heap.assign_list(s, row, _with_slice(s, list_heap.copied(s, row), bounds, GONE))
 
 
 def _delete_item(s: LoweringState, container: ast.Name, index: v.Abstract) -> None:

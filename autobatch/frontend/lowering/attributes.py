@@ -18,7 +18,8 @@ import numpy as np
 
 from autobatch.data.columns import UNKNOWN, VALUE, Class, Field, nullable_types
 from autobatch.frontend.library.graphs import refuse_unknown, viewed
-from autobatch.frontend.library.ndarray import is_dynamic, is_own_attribute
+from autobatch.frontend.library.numpy_arrays import is_dynamic, is_own_attribute
+from autobatch.frontend.library.strings import tag_attribute
 from autobatch.frontend.lowering.joins import conditional
 from autobatch.frontend.lowering.numbers import negate, present, traced, without
 from autobatch.frontend.lowering.selection import apply_choice, failure_of
@@ -26,9 +27,8 @@ from autobatch.frontend.lowering.state import ClassTest, DictsDiffer, Fact, Lowe
 from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.syntax.sources import LIBRARIES, is_bound_method, is_user_function, mutated, source_of
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import LeafLayout, ListingLayout, enum_class, is_python
 from autobatch.frontend.types.statics import MISSING, inputs, is_namedtuple
-from autobatch.frontend.types.tags import tag_attribute
+from autobatch.frontend.types.values import LeafLayout, ListingLayout, enum_class, is_python
 from autobatch.ir.core import BOOL, INT, Array, List, Operand, Ref, Tag, Type, Value
 from autobatch.ir.ops import own
 

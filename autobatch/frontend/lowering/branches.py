@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from autobatch.frontend.library.strings import tag_equal
 from autobatch.frontend.lowering.attributes import (
     alternatives,
     attribute,
@@ -31,9 +32,8 @@ from autobatch.frontend.lowering.state import FLAGS, Ended, LoweringState, Unkno
 from autobatch.frontend.lowering.unions import by_type
 from autobatch.frontend.memory import heaps
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.needs import decided
+from autobatch.frontend.types.specialisation import decided
 from autobatch.frontend.types.statics import container_kind, inputs
-from autobatch.frontend.types.tags import tag_equal
 from autobatch.ir.core import BOOL, Apply, Array, List, Operand, Ref, Tag, Value
 from autobatch.ir.ops import OWN
 

@@ -31,14 +31,13 @@ from autobatch.frontend.lowering.state import (
     wrap,
 )
 from autobatch.frontend.memory import heaps
-from autobatch.frontend.memory.heap import NeedsMemory, add_heap
-from autobatch.frontend.memory.identity import ReturnedIdentity, is_given
+from autobatch.frontend.memory.heap import NeedsMemory, ReturnedIdentity, add_heap, is_given
 from autobatch.frontend.syntax import cells
 from autobatch.frontend.syntax.scopes import is_cell
 from autobatch.frontend.syntax.sources import FunctionSource, source_of
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import HeldLayout, Layout, is_python, layout_of, leaf_types, leaves, rebuild
 from autobatch.frontend.types.unify import LayoutConflict, linked, settled, type_conflict, unify
+from autobatch.frontend.types.values import HeldLayout, Layout, is_python, layout_of, leaf_types, leaves, rebuild
 from autobatch.ir.core import Array, Call, Function, List, Ref, Region, Tag, Type, Value
 
 MAX_SPECIALISATIONS = 64

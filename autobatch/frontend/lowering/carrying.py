@@ -18,12 +18,12 @@ from autobatch.frontend.lowering import exceptions
 from autobatch.frontend.lowering.joins import as_array, common, common_layouts, convert, level, stored
 from autobatch.frontend.lowering.state import BROKE, RESULT, RETURNED, LoweringState, unset
 from autobatch.frontend.memory import heaps
-from autobatch.frontend.memory.heap import is_state
-from autobatch.frontend.memory.identity import containers
+from autobatch.frontend.memory.heap import containers, is_state
 from autobatch.frontend.memory.rebinding import without_memory
 from autobatch.frontend.syntax.sources import changed, nodes_in, stores
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import (
+from autobatch.frontend.types.unify import is_static_set, linked, nests_without_end
+from autobatch.frontend.types.values import (
     Layout,
     ListingLayout,
     NotStored,
@@ -32,7 +32,6 @@ from autobatch.frontend.types.layouts import (
     leaf_types,
     rebuild,
 )
-from autobatch.frontend.types.unify import is_static_set, linked, nests_without_end
 from autobatch.ir.core import INT, Operand, Region, Value
 
 ROUNDS = 12

@@ -47,8 +47,8 @@ from autobatch.frontend.syntax.generators import expression, yielded
 from autobatch.frontend.syntax.invalidation import refuse_calls_of_elements
 from autobatch.frontend.syntax.sources import changed, nodes_in, stores
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import Layout, RecordLayout, layout_of, leaf_types, leaves, list_types, rebuild
 from autobatch.frontend.types.unify import is_open
+from autobatch.frontend.types.values import Layout, RecordLayout, layout_of, leaf_types, leaves, list_types, rebuild
 from autobatch.ir.core import INT, Apply, Call, For, Function, If, List, Map, Operand, Region, Value
 from autobatch.ir.regions import copy_region, free_values
 

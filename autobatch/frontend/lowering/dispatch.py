@@ -18,13 +18,11 @@ import jax.scipy
 import numpy as np
 
 from autobatch.errors import Span, UnsupportedError
-from autobatch.frontend.library import dynamic_arrays, equality, given_objects, prelude, remembered
-from autobatch.frontend.library.builtin_functions import BUILTINS, packed
-from autobatch.frontend.library.domains import guard
+from autobatch.frontend.library import dynamic_arrays, equality, object_graphs, prelude
+from autobatch.frontend.library.builtin_functions import BUILTINS, METHODS, packed
+from autobatch.frontend.library.domains import TRACED_FAILURES, guard
 from autobatch.frontend.library.gradients import gradient, has_gradient, transform_of
-from autobatch.frontend.library.graph_copies import COPIES
 from autobatch.frontend.library.graphs import viewed
-from autobatch.frontend.library.methods import METHODS
 from autobatch.frontend.library.numpy_arrays import (
     OUTSIDE,
     REFUSED,
@@ -34,13 +32,15 @@ from autobatch.frontend.library.numpy_arrays import (
     of_numpy,
     takes_array,
 )
+from autobatch.frontend.library.object_graphs import COPIES
 from autobatch.frontend.library.prelude import CHOICES, LIBRARY, STANDARD, index_of, join
 from autobatch.frontend.library.stacking import stacking
-from autobatch.frontend.library.texts import call_method, method_of
-from autobatch.frontend.lowering import iterators, printing, unions
+from autobatch.frontend.library.strings import call_method, method_of
+from autobatch.frontend.lowering import functions, iterators, printing, unions
 from autobatch.frontend.lowering.attributes import attribute, bind, class_list, classes_of, is_class, written
 from autobatch.frontend.lowering.calls import call_function, call_local, lookup
-from autobatch.frontend.lowering.construct import construct
+from autobatch.frontend.lowering.construct import construct, replaced
+from autobatch.frontend.lowering.functions import with_names_copied
 from autobatch.frontend.lowering.joins import captured, conditional, stored
 from autobatch.frontend.lowering.numbers import as_number, is_number, present
 from autobatch.frontend.lowering.operators import OPERATORS
@@ -55,27 +55,22 @@ from autobatch.frontend.lowering.state import (
     hand_out,
     wrap,
 )
+from autobatch.frontend.lowering.tracing import Untraceable, trace, trace_numbers
 from autobatch.frontend.lowering.unions import taken_as
 from autobatch.frontend.memory import list_heap
-from autobatch.frontend.memory.heap import NeedsMemory
-from autobatch.frontend.memory.identity import is_dict_value, is_list
+from autobatch.frontend.memory.heap import NeedsMemory, is_dict_value, is_list
 from autobatch.frontend.memory.list_heap import copied
 from autobatch.frontend.memory.mutation import changes, refuse_by_another_name
 from autobatch.frontend.syntax import generators
-from autobatch.frontend.syntax.decorated import with_names_copied
 from autobatch.frontend.syntax.generators import begun
 from autobatch.frontend.syntax.scopes import MUTATORS
 from autobatch.frontend.syntax.sources import LIBRARIES, is_bound_method, is_user_function, mutated
-from autobatch.frontend.tracing.recipes import trace_numbers
-from autobatch.frontend.tracing.traced_failures import TRACED_FAILURES
-from autobatch.frontend.tracing.tracing import Untraceable, trace
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.fields import replaced
 from autobatch.frontend.types.statics import inputs, is_array
 from autobatch.ir.core import Array, Ref
 
 MEANINGS = {
-    **BUILTINS, **OPERATORS, **STANDARD, **CHOICES, **LIBRARY, **COPIES, **given_objects.MARKS, **equality.MARKS,
+    **BUILTINS, **OPERATORS, **STANDARD, **CHOICES, **LIBRARY, **COPIES, **object_graphs.MARKS, **equality.MARKS,
     **TRACED_FAILURES,
     print: printing.called,
 }  # fmt: skip
@@ -109,7 +104,7 @@ def call(s: LoweringState, function: v.Abstract, args: Arguments, kwargs: Named,
             return call_object(s, function, args, kwargs)
         case v.LocalFunction():
             generator = begun(s, function, args, kwargs)
-            remembered.check_keys(s, function, [*args, *kwargs.values()])
+            functions.check_keys(s, function, [*args, *kwargs.values()])
             return call_local(s, function, args, kwargs) if generator is None else generator
         case v.Method(name=v.DEFERRED):
             return library(s, _run_deferred, [function, *args], kwargs)
@@ -182,9 +177,9 @@ def call_object(s: LoweringState, function: v.Static, args: Arguments, kwargs: N
     if inner := getattr(held, "__autobatch_function__", None):
         return s.call(v.Static(inner), args, kwargs)
     if isinstance(held, functools._lru_cache_wrapper):
-        return remembered.call_cached(s, held, args, kwargs)
-    if (bound := remembered.bound_of(function)) is not None and args and isinstance(args[0], v.LocalFunction):
-        return remembered.cached(s, args[0], bound)
+        return functions.call_cached(s, held, args, kwargs)
+    if (bound := functions.bound_of(function)) is not None and args and isinstance(args[0], v.LocalFunction):
+        return functions.cached(s, args[0], bound)
     if is_bound_method(held):
         receiver = _part(s, function, held.__self__, ("attribute", "__self__"))
         return s.call(v.Static(held.__func__), [receiver, *args], kwargs)

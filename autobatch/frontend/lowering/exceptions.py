@@ -19,7 +19,7 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from autobatch.frontend.library.texts import text
+from autobatch.frontend.library.strings import text
 from autobatch.frontend.lowering.attributes import may_be_none
 from autobatch.frontend.lowering.branches import run
 from autobatch.frontend.lowering.joins import arms, attempt, join, stored

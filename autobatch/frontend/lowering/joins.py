@@ -16,7 +16,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from autobatch.errors import SourceError, Span
-from autobatch.frontend.library.ndarray import dynamic_class, is_dynamic
+from autobatch.frontend.library.numpy_arrays import dynamic_class, is_dynamic
 from autobatch.frontend.lowering.numbers import coerce, negate, operand_of, present, traced, undefined
 from autobatch.frontend.lowering.state import (
     FLAGS,
@@ -29,13 +29,22 @@ from autobatch.frontend.lowering.state import (
     enclosing_value,
     expand,
 )
-from autobatch.frontend.memory.heap import Heap, is_state
-from autobatch.frontend.memory.identity import is_array, is_dict_value, is_given, is_list
+from autobatch.frontend.memory.heap import Heap, is_array, is_dict_value, is_given, is_list, is_state
 from autobatch.frontend.syntax import cells
 from autobatch.frontend.syntax.scopes import is_cell, shown
 from autobatch.frontend.syntax.sources import FunctionSource
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import (
+from autobatch.frontend.types.statics import Kind, container_kind
+from autobatch.frontend.types.unify import (
+    LayoutConflict,
+    as_table,
+    is_open,
+    position_among,
+    refuse_alternatives,
+    type_conflict,
+    unify,
+)
+from autobatch.frontend.types.values import (
     ChoiceLayout,
     FunctionLayout,
     HeldLayout,
@@ -51,16 +60,6 @@ from autobatch.frontend.types.layouts import (
     leaf_types,
     list_types,
     rebuild,
-)
-from autobatch.frontend.types.statics import Kind, container_kind
-from autobatch.frontend.types.unify import (
-    LayoutConflict,
-    as_table,
-    is_open,
-    position_among,
-    refuse_alternatives,
-    type_conflict,
-    unify,
 )
 from autobatch.ir import jax_compat
 from autobatch.ir.core import (

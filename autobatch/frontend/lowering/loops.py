@@ -70,7 +70,7 @@ from autobatch.frontend.syntax.invalidation import (
 )
 from autobatch.frontend.syntax.sources import Lent, mutated, stores
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import leaf_types
+from autobatch.frontend.types.values import leaf_types
 from autobatch.ir.core import INT, Apply, Call, For, If, List, Operand, Region, Value, While, regions, walk
 from autobatch.ir.regions import free_values
 

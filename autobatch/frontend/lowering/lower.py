@@ -20,14 +20,13 @@ from typing import Any, NoReturn
 from autobatch.data.columns import Schema
 from autobatch.errors import Error, SourceError, Span, UnsupportedError
 from autobatch.frontend.library import priorities, sets, tables
-from autobatch.frontend.library.caches import Caches
 from autobatch.frontend.library.dynamic_arrays import operate
-from autobatch.frontend.library.given_objects import brought_in, fill, holds_given, left, with_memory
 from autobatch.frontend.library.numpy_arrays import is_of_jax, is_of_numpy
+from autobatch.frontend.library.object_graphs import brought_in, fill, holds_given, left, with_memory
 from autobatch.frontend.library.sets import set_of
 from autobatch.frontend.library.stacking import transposed
+from autobatch.frontend.library.strings import formatted
 from autobatch.frontend.library.tables import concatenate
-from autobatch.frontend.library.texts import formatted
 from autobatch.frontend.lowering import iterators, printing, selection, unions
 from autobatch.frontend.lowering.assignment import assign, set_by_name
 from autobatch.frontend.lowering.attributes import attribute, fields_of, parts_of
@@ -48,10 +47,10 @@ from autobatch.frontend.lowering.joins import stepped, stored
 from autobatch.frontend.lowering.numbers import present
 from autobatch.frontend.lowering.operators import BINARY, apply_binary, apply_unary, comparison, subscript
 from autobatch.frontend.lowering.reductions import first_element
-from autobatch.frontend.lowering.refusals import EXPRESSION_REFUSALS
-from autobatch.frontend.lowering.results import EntryOutputs, made_classes
+from autobatch.frontend.lowering.results import EntryOutputs, boxed, made_classes
 from autobatch.frontend.lowering.sequences import sequence
 from autobatch.frontend.lowering.state import (
+    Caches,
     ChangesGiven,
     ChangesObjects,
     Context,
@@ -72,23 +71,20 @@ from autobatch.frontend.lowering.state import (
     names_of,
     variable,
 )
-from autobatch.frontend.lowering.statements import execute
+from autobatch.frontend.lowering.statements import EXPRESSION_REFUSALS, execute
 from autobatch.frontend.memory import array_stores, heaps
-from autobatch.frontend.memory.boxes import boxed
-from autobatch.frontend.memory.heap import OBJECTS, CompilesInMemory, Heap, NeedsMemory
+from autobatch.frontend.memory.container_heap import adopted, string_of
+from autobatch.frontend.memory.heap import OBJECTS, CompilesInMemory, Heap, NeedsMemory, is_given
 from autobatch.frontend.memory.heaps import asked_for, give_memory, note_adopting
-from autobatch.frontend.memory.identity import is_given
-from autobatch.frontend.memory.list_changes import adopted, string_of
 from autobatch.frontend.memory.list_heap import copied, hold, tell_apart
-from autobatch.frontend.memory.making import made_by
-from autobatch.frontend.memory.mutation import call_method, set_default
+from autobatch.frontend.memory.mutation import call_method, made_by, set_default
 from autobatch.frontend.memory.rebinding import kinds_in, rebind, refuse_change
 from autobatch.frontend.syntax import cells, invalidation
 from autobatch.frontend.syntax.invalidation import refuse_given, refuse_moving_views
 from autobatch.frontend.syntax.iterator_variables import place_of
 from autobatch.frontend.syntax.sources import FunctionSource, changed_later, is_user_function
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.needs import Needed
+from autobatch.frontend.types.specialisation import Needed
 from autobatch.frontend.types.statics import inputs
 from autobatch.ir.core import (
     BOOL,

@@ -18,12 +18,11 @@ from jax import lax
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.library.numpy_arrays import kind_of
 from autobatch.frontend.lowering.state import ClassTest, LoweringState
+from autobatch.frontend.lowering.tracing import Untraceable, trace_numbers
 from autobatch.frontend.memory.heap import Form, NeedsMemory
-from autobatch.frontend.tracing.recipes import trace_numbers
-from autobatch.frontend.tracing.tracing import Untraceable
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import enum_class, is_python, static_type
-from autobatch.frontend.types.needs import need
+from autobatch.frontend.types.specialisation import need
+from autobatch.frontend.types.values import enum_class, is_python, static_type
 from autobatch.ir import jax_compat, leaf
 from autobatch.ir.core import BOOL, STR, Array, BuiltObject, Literal, Operand, Ref, Tag, Type, Value
 from autobatch.ir.ops import Op, own

@@ -26,10 +26,10 @@ from autobatch.frontend.library.equality import (
     ordered,
 )
 from autobatch.frontend.library.graphs import viewed
-from autobatch.frontend.library.ndarray import is_dynamic
+from autobatch.frontend.library.numpy_arrays import is_dynamic
+from autobatch.frontend.library.strings import is_text, percent, tag_equal, text
 from autobatch.frontend.library.tables import concatenate
-from autobatch.frontend.library.texts import is_text, percent, text
-from autobatch.frontend.lowering import forms, unions
+from autobatch.frontend.lowering import unions
 from autobatch.frontend.lowering.attributes import (
     At,
     alternatives,
@@ -58,19 +58,17 @@ from autobatch.frontend.lowering.numbers import (
 from autobatch.frontend.lowering.selection import is_function, of_each, select, tested
 from autobatch.frontend.lowering.sequences import arithmetic, bounds_of, is_tuple, item, sequence, sliced
 from autobatch.frontend.lowering.state import ClassTest, Impure, LoweringState, expand, fold, hand_out, note_contents
+from autobatch.frontend.lowering.tracing import Untraceable, trace
 from autobatch.frontend.lowering.unions import alike, by_type, of_sorts, taken_as
-from autobatch.frontend.memory import dict_heap, heaps, list_heap
-from autobatch.frontend.memory.heap import NeedsMemory
-from autobatch.frontend.memory.identity import is_given
+from autobatch.frontend.memory import container_heap, heaps, list_heap
+from autobatch.frontend.memory.heap import NeedsMemory, is_given
 from autobatch.frontend.memory.list_heap import copied, there
 from autobatch.frontend.memory.rebinding import without_memory
 from autobatch.frontend.syntax.sources import FunctionSource
-from autobatch.frontend.tracing.tracing import Untraceable, trace
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import layout_of, type_name
 from autobatch.frontend.types.statics import container_kind, inputs
-from autobatch.frontend.types.tags import tag_equal
 from autobatch.frontend.types.unify import as_table, constant, sort_of
+from autobatch.frontend.types.values import layout_of, type_name
 from autobatch.ir.core import BOOL, INT, Apply, Array, List, Literal, Operand, Ref, Tag, Value
 from autobatch.ir.interpret import words
 from autobatch.ir.ops import own
@@ -685,14 +683,14 @@ def contains(s: LoweringState, container: v.Abstract, value: v.Abstract) -> v.Ab
         return s.call(v.Static(_read_up_to), [container, value])
     if isinstance(container, v.Leaf) and isinstance(container.type, Ref):
         found_ = forms_of(s, container)
-        if found_ is not None and forms.is_dict(s, container) and isinstance(value, v.Static):
-            return forms.holds(s, container, found_, value.value)
+        if found_ is not None and unions.is_dict(s, container) and isinstance(value, v.Static):
+            return unions.holds(s, container, found_, value.value)
         container = container if found_ is not None else fields_of(s, container) or container
     if is_text(container):
         return text(s, "__contains__", container, value)
     table = list_heap.for_key(s, expand(s, container, ordered=False), value)
     if isinstance(table, v.MemoryRow) and table.heap.is_dict:
-        return dict_heap.holds(s, there(s, table), value)
+        return container_heap.holds(s, there(s, table), value)
     if isinstance(table, v.Record) and table.kind == "table" and not tables.is_deque(table):
         return tables.holds(s, table, value)
     if isinstance(table, v.Record) and table.kind == "dict":
@@ -836,7 +834,7 @@ def subscript(s: LoweringState, value: v.Abstract, index: v.Abstract) -> v.Abstr
         return made
     value = list_heap.for_key(s, value, index)
     if list_heap.is_dict_row(value):
-        return dict_heap.load(s, list_heap.there(s, value), index)
+        return container_heap.load(s, list_heap.there(s, value), index)
     if list_heap.is_record_row(value):
         if (bounds := bounds_of(index)) is None:
             return list_heap.load(s, list_heap.there(s, value), index)
@@ -852,11 +850,11 @@ def subscript(s: LoweringState, value: v.Abstract, index: v.Abstract) -> v.Abstr
     if isinstance(value, v.Leaf) and (found := forms_of(s, value)) is not None:
         held = [x.value for x in bounds_of(index) or () if isinstance(x, v.Static)]
         if len(held) == 3:
-            return forms.elements(s, value, found, slice(*held))
+            return unions.elements(s, value, found, slice(*held))
         if isinstance(index, v.Static) and not held:
-            return forms.load(s, value, found, index.value)
-        if not held and not forms.is_dict(s, value):
-            return item(s, forms.elements(s, value, found), index)
+            return unions.load(s, value, found, index.value)
+        if not held and not unions.is_dict(s, value):
+            return item(s, unions.elements(s, value, found), index)
     if (bounds := bounds_of(index)) is not None and not _is_array(value) and not folded:
         return sliced(s, value, bounds)
     match value:

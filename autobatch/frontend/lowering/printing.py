@@ -21,7 +21,7 @@ from autobatch.frontend.lowering.numbers import operand_of
 from autobatch.frontend.lowering.results import EntryOutputs
 from autobatch.frontend.lowering.sequences import sequence
 from autobatch.frontend.lowering.state import LoweringMemory, LoweringState, MemoryChanged, expand, take_apart
-from autobatch.frontend.memory import list_changes, list_heap
+from autobatch.frontend.memory import container_heap, list_heap
 from autobatch.frontend.memory.heap import Heap, add_heap
 from autobatch.frontend.syntax.flattening import placed
 from autobatch.frontend.syntax.invalidation import is_view, makes_iterator
@@ -233,7 +233,7 @@ def _many(s: LoweringState, value: v.Listing, is_tuple: bool) -> Part:
     assert isinstance(found, v.Lazy)
     length = _note(s, _key(INT), v.Leaf(operand_of(s, found.length)))
     shown: list[Part] = []
-    list_changes.each(s, found, lambda t, _, x: shown.append(_part(t, x)))
+    container_heap.each(s, found, lambda t, _, x: shown.append(_part(t, x)))
     return PrintedList(length, shown[-1], is_tuple)
 
 

@@ -16,18 +16,10 @@ from autobatch.frontend.library.numpy_arrays import kind_of
 from autobatch.frontend.lowering.joins import conditional
 from autobatch.frontend.lowering.numbers import coerce, operand_of, traced
 from autobatch.frontend.lowering.state import ClassTest, Ended, LoweringState, expand
-from autobatch.frontend.tracing.tracing import trace
+from autobatch.frontend.lowering.tracing import trace
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import (
-    ChoiceLayout,
-    Layout,
-    LeafLayout,
-    NotStored,
-    is_python,
-    layout_of,
-    type_name,
-)
 from autobatch.frontend.types.unify import LayoutConflict, position_among, unify
+from autobatch.frontend.types.values import ChoiceLayout, Layout, LeafLayout, NotStored, is_python, layout_of, type_name
 from autobatch.ir import jax_compat
 from autobatch.ir.core import STR, Array, List, Literal, Operand, Ref, Tag, Value
 

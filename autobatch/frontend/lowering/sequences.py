@@ -17,9 +17,9 @@ from jax import lax
 
 from autobatch.data.columns import UNKNOWN
 from autobatch.frontend.library.graphs import nodes_of, viewed
-from autobatch.frontend.library.ndarray import dynamic_class
-from autobatch.frontend.library.texts import characters, is_text, part, text
-from autobatch.frontend.lowering import forms
+from autobatch.frontend.library.numpy_arrays import dynamic_class
+from autobatch.frontend.library.strings import characters, is_text, part, text
+from autobatch.frontend.lowering import unions
 from autobatch.frontend.lowering.attributes import (
     attribute,
     class_list,
@@ -38,8 +38,8 @@ from autobatch.frontend.lowering.unions import is_list, is_word, taken_as
 from autobatch.frontend.memory import heaps, list_heap
 from autobatch.frontend.syntax.iterator_variables import stepped_through
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import RowLayout, layout_of, leaf_type, rebuild
 from autobatch.frontend.types.statics import KEYS, container_kind
+from autobatch.frontend.types.values import RowLayout, layout_of, leaf_type, rebuild
 from autobatch.ir import jax_compat
 from autobatch.ir.core import INT, Array, List, Operand, Ref
 from autobatch.ir.ops import own
@@ -80,7 +80,7 @@ def length(s: LoweringState, value: v.Abstract) -> v.Abstract:
             if isinstance(operand.type, Array) and operand.type.shape:
                 return v.Static(operand.type.shape[0])
             if (found := forms_of(s, value)) is not None:
-                return forms.count(s, value, found)
+                return unions.count(s, value, found)
             if isinstance(operand.type, Ref) and (parts := fields_of(s, value)) is not None:
                 return v.Static(len(parts.items))
     s.refuse("this value has no len()", "len() takes a list, a tuple, a dict, a string or an array")
@@ -172,7 +172,7 @@ def sequence(s: LoweringState, value: v.Abstract) -> v.Record | v.Lazy:
             if isinstance(operand.type, Array) and operand.type.shape:
                 return v.Lazy(length(s, value), lambda t, i: traced(t, operator.getitem, value, i))
             if (found := forms_of(s, value)) is not None:
-                return forms.elements(s, value, found, part="key" if forms.is_dict(s, value) else "value")
+                return unions.elements(s, value, found, part="key" if unions.is_dict(s, value) else "value")
             if isinstance(operand.type, Ref) and (parts := fields_of(s, value)) is not None:
                 return sequence(s, parts)
         case v.Static(value=held) if isinstance(held, (str, range, set, frozenset, bytes)) or _is_iterable(held):

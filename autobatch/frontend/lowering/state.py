@@ -24,13 +24,10 @@ import numpy as np
 
 from autobatch.data.columns import Field, Schema, nullable_types
 from autobatch.errors import NOWHERE, SourceError, Span, UnsupportedError
-from autobatch.frontend.library.caches import Caches
-from autobatch.frontend.memory.heap import Heap, add_heap, is_state
-from autobatch.frontend.memory.identity import Identities, ReturnedIdentity, Sites
+from autobatch.frontend.memory.heap import Heap, Identities, ReturnedIdentity, Sites, add_heap, is_state
 from autobatch.frontend.syntax.scopes import shown
 from autobatch.frontend.syntax.sources import FunctionSource, Inlined, attributes_set
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import Layout, MadeClass
 from autobatch.frontend.types.statics import (
     CONTENTS,
     KEYS,
@@ -41,6 +38,7 @@ from autobatch.frontend.types.statics import (
     is_array,
     keys_of,
 )
+from autobatch.frontend.types.values import Layout, MadeClass
 from autobatch.ir import jax_compat
 from autobatch.ir.core import (
     BOOL,
@@ -58,6 +56,44 @@ from autobatch.ir.core import (
     is_numpy,
 )
 from autobatch.ir.ops import Op, own
+
+# ---- cached functions
+
+
+@dataclass(frozen=True)
+class Cached:
+    """A function under such a decorator: where it stands, and how many results are kept; None: all of them."""
+
+    place: Span
+    bound: int | None
+
+
+@dataclass
+class Caches:
+    """`known`: by their texts. `remembered`: where those stand whose results are kept in a dict; `exact`: which are so
+    because it matters how often they run. `owners`: the functions, by their texts, with the names of such dicts that
+    are variables of them; None: of the example. `beginnings`: the statements that make such dicts, by name; `written`:
+    the functions that use them."""
+
+    known: dict[ast.AST, Cached] = field(default_factory=dict)
+    remembered: set[Span] = field(default_factory=set)
+    exact: set[Span] = field(default_factory=set)
+    owners: set[tuple[ast.AST | None, str]] = field(default_factory=set)
+    beginnings: dict[str, ast.Assign] = field(default_factory=dict)
+    written: set[ast.AST] = field(default_factory=set)
+
+    def run_with_effect(self, functions: Iterable[ast.AST]) -> bool:
+        """Note that it matters how often functions run. Was that new of one?"""
+        found = {self.known[f].place for f in functions if f in self.known} - self.exact
+        self.exact |= found
+        self.remembered |= found
+        return bool(found)
+
+    @property
+    def left_out(self) -> frozenset[Span]:
+        """Where decorators stand that are left out."""
+        return frozenset(x.place for x in self.known.values()) - self.remembered
+
 
 # ---- caught
 #
@@ -285,7 +321,7 @@ class LoweringMemory:
             raise MemoryChanged
 
     def let_deques_be_objects(self) -> None:
-        """Let deques have memory, as objects of a class in Python (`deques.py`), if they have none."""
+        """Let deques have memory, as objects of a class in Python (`tables.py`), if they have none."""
         if not self.deques:
             self.deques = True
             raise MemoryChanged

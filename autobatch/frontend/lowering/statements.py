@@ -1,4 +1,4 @@
-"""Statements: one entry of `STATEMENTS` for each kind that can be compiled, one message for each that cannot."""
+"""Statements: one entry of `STATEMENTS` for each kind that can be compiled, one message for each syntax that cannot."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.library.builtin_functions import is_instance
-from autobatch.frontend.lowering import forms
+from autobatch.frontend.lowering import unions
 from autobatch.frontend.lowering.assignment import assign, augment, delete
 from autobatch.frontend.lowering.attributes import attribute, fields_of, forms_of, written
 from autobatch.frontend.lowering.branches import (
@@ -45,7 +45,6 @@ from autobatch.frontend.lowering.joins import arms, captured, conditional, join,
 from autobatch.frontend.lowering.loops import for_statement, while_statement
 from autobatch.frontend.lowering.numbers import combine, operand_of, present
 from autobatch.frontend.lowering.operators import compare_with, contains, equal, identical, subscript
-from autobatch.frontend.lowering.refusals import STATEMENT_REFUSALS
 from autobatch.frontend.lowering.selection import picked
 from autobatch.frontend.lowering.sequences import arithmetic, length, sequence, sliced
 from autobatch.frontend.lowering.state import BROKE, CONTINUED, FLAGS, RESULT, RETURNED, LoweringState, expand, hand_out
@@ -57,6 +56,44 @@ from autobatch.frontend.syntax.sources import is_user_function
 from autobatch.frontend.syntax.state_machines import continues, leaves
 from autobatch.frontend.types import values as v
 from autobatch.ir.core import Array, Operand, Ref, Tag
+
+# ---- refusals
+#
+# What cannot be compiled, and what to write instead: one row for each construct of Python.
+
+_TRACED = "compute it before packing, or write it with jax.numpy"
+
+STATEMENT_REFUSALS: dict[type[ast.stmt], tuple[str, str]] = {
+    ast.AsyncFunctionDef: ("`async def` cannot be compiled", "write it with `def`"),
+    ast.AsyncFor: ("`async for` cannot be compiled", "use `for`"),
+    ast.AsyncWith: ("`async with` cannot be compiled", "compute without it"),
+    ast.Global: ("`global` cannot be compiled: free variables are read, never written", "return the new value"),
+}
+if hasattr(ast, "TryStar"):
+    STATEMENT_REFUSALS[ast.TryStar] = ("`except*` cannot be compiled", "test for the condition with `if`")
+if hasattr(ast, "TypeAlias"):
+    STATEMENT_REFUSALS[ast.TypeAlias] = ("`type` cannot be compiled", "define the alias at the top of the module")
+
+EXPRESSION_REFUSALS: dict[type[ast.expr], tuple[str, str]] = {
+    ast.Await: ("`await` cannot be compiled", "write an ordinary function"),
+    ast.Yield: (
+        "generators cannot be compiled, but where a loop runs over them",
+        "write `for x in g(...)`, `list(g(...))`, `sum(g(...))`; or return a list: [... for ...]",
+    ),
+    ast.YieldFrom: (
+        "generators cannot be compiled, but where a loop runs over them",
+        "write `for x in g(...)`, `list(g(...))`, `sum(g(...))`; or return a list: [... for ...]",
+    ),
+    ast.Set: ("a set of values of the program cannot be compiled", "use a tuple, or a list"),
+    ast.SetComp: ("a set comprehension cannot be compiled", "use a list comprehension"),
+    ast.JoinedStr: (
+        "an f-string of numbers cannot be compiled",
+        "strings are made before packing; in raise and assert messages f-strings are fine",
+    ),
+    ast.FormattedValue: ("a formatted number cannot be compiled", _TRACED),
+    ast.Starred: ("`*` is not possible here", "name the elements"),
+}
+
 
 # ---- contexts
 #
@@ -574,8 +611,8 @@ def _mapping(s: LoweringState, subject: v.Abstract) -> _Mapping | None:
     if (held := forms_of(s, subject)) is not None and isinstance(subject, v.Leaf):
         given, of = subject, held
         return _Mapping(
-            lambda t, keys: forms.has_keys(t, given, of, [_constant(t, k) for k in keys]),
-            lambda t, k: forms.load(t, given, of, _constant(t, k)),
+            lambda t, keys: unions.has_keys(t, given, of, [_constant(t, k) for k in keys]),
+            lambda t, k: unions.load(t, given, of, _constant(t, k)),
             lambda t: fields_of(t, given) if len(forms_of(t, given) or ()) == 1 else None,
         )
     table = expand(s, list_heap.as_value(s, subject))

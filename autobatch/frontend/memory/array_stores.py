@@ -23,15 +23,14 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from autobatch.frontend.library.ndarray import dynamic_class, is_dynamic
-from autobatch.frontend.library.numpy_arrays import marked
+from autobatch.frontend.library.numpy_arrays import dynamic_class, is_dynamic, marked
 from autobatch.frontend.lowering.attributes import At, updated
 from autobatch.frontend.lowering.operators import check_index, indices
 from autobatch.frontend.lowering.state import LoweringState, UnseenInTraces
+from autobatch.frontend.lowering.tracing import Untraceable, trace
 from autobatch.frontend.syntax.sources import FunctionSource, parameters
-from autobatch.frontend.tracing.tracing import Untraceable, trace
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import static_type
+from autobatch.frontend.types.values import static_type
 from autobatch.ir.core import Apply, Array, Instruction, Operand, Type
 
 _MAKERS = frozenset(

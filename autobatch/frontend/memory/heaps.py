@@ -29,7 +29,6 @@ from jax import lax
 from autobatch.errors import UnsupportedError
 from autobatch.frontend.lowering.joins import captured, conditional, convert, stored
 from autobatch.frontend.lowering.numbers import combine, negate, operand_of, traced
-from autobatch.frontend.lowering.refusals import refused_field
 from autobatch.frontend.lowering.selection import telling, with_index
 from autobatch.frontend.lowering.state import (
     ChangesObjects,
@@ -49,13 +48,24 @@ from autobatch.frontend.memory.heap import (
     add_heap,
     is_state,
     record_base,
+    refused_field,
     refused_without_memory,
 )
 from autobatch.frontend.memory.rebinding import list_change
 from autobatch.frontend.syntax import cells
 from autobatch.frontend.syntax.sources import is_user_function
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import (
+from autobatch.frontend.types.statics import is_namedtuple
+from autobatch.frontend.types.unify import (
+    LayoutConflict,
+    deepest,
+    holds_any,
+    is_tuple,
+    sort_of,
+    type_conflict,
+    unify,
+)
+from autobatch.frontend.types.values import (
     ChoiceLayout,
     HeldLayout,
     Layout,
@@ -71,16 +81,6 @@ from autobatch.frontend.types.layouts import (
     leaf_types,
     rebuild,
     static_type,
-)
-from autobatch.frontend.types.statics import is_namedtuple
-from autobatch.frontend.types.unify import (
-    LayoutConflict,
-    deepest,
-    holds_any,
-    is_tuple,
-    sort_of,
-    type_conflict,
-    unify,
 )
 from autobatch.ir import buffers, core, jax_compat
 from autobatch.ir.buffers import NO_ROOM, out_of_room

@@ -25,20 +25,14 @@ from autobatch.frontend.lowering.numbers import combine, negate, operand_of, pre
 from autobatch.frontend.lowering.selection import select, telling
 from autobatch.frontend.lowering.state import LoweringState, MemoryChanged
 from autobatch.frontend.memory import heaps
-from autobatch.frontend.memory.heap import Heap, Tag, record_class
+from autobatch.frontend.memory.heap import Heap, Tag, dicts_have_memory, record_class
 from autobatch.frontend.memory.heaps import as_read, as_stored, classes_of, column_type
-from autobatch.frontend.memory.identity import dicts_have_memory
 from autobatch.frontend.memory.rebinding import list_change
 from autobatch.frontend.syntax.sources import describe
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import (
-    Layout,
-    layout_of,
-    leaf_types,
-    rebuild,
-)
 from autobatch.frontend.types.statics import MISSING
 from autobatch.frontend.types.unify import constant
+from autobatch.frontend.types.values import Layout, layout_of, leaf_types, rebuild
 from autobatch.ir import buffers
 from autobatch.ir.buffers import NO_ROOM, out_of_room
 from autobatch.ir.core import Operand, Type, Value
@@ -244,7 +238,7 @@ def _refuse_unknown(s: LoweringState, row: v.MemoryRow, name: str) -> NoReturn:
 #
 # The values of each key have a type of their own, as fields have. Dicts of different keys, and lists of different
 # lengths, that may stand in one place are of different classes. Where a computed or a new key is set, or one is taken
-# out, all is lowered again with dicts that are lists of pairs (`dict_heap.py`), and lists of elements of one type.
+# out, all is lowered again with dicts that are lists of pairs (`container_heap.py`), and lists of elements of one type.
 
 
 def is_record_row(value: v.Abstract) -> TypeGuard[v.MemoryRow]:

@@ -1,6 +1,9 @@
-"""Methods that change a list or dict built in the function: the variables that hold it get the new container.
+"""Lists and dicts that the function builds: where they are made, and the methods that change them.
 
-out = [a]; out.append(b)      ->      out is (a, b) from here on
+They are made as values, or in memory, where those that the expression makes have some. Where a value is changed, the
+variables that hold it get the new container:
+
+    out = [a]; out.append(b)      ->      out is (a, b) from here on
 """
 
 from __future__ import annotations
@@ -8,17 +11,19 @@ from __future__ import annotations
 import ast
 import inspect
 import operator
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
+import numpy as np
+
 from autobatch.frontend.library import sets, tables
-from autobatch.frontend.library.ordering import ordered
 from autobatch.frontend.library.prelude import place_to_remove
 from autobatch.frontend.library.tables import EMPTY, concatenate
 from autobatch.frontend.lowering.joins import stored
 from autobatch.frontend.lowering.numbers import operand_of, present, traced, without
+from autobatch.frontend.lowering.reductions import ordered
 from autobatch.frontend.lowering.sequences import (
     arithmetic,
     in_range,
@@ -30,14 +35,89 @@ from autobatch.frontend.lowering.sequences import (
     sliced,
 )
 from autobatch.frontend.lowering.state import LoweringState, expand
-from autobatch.frontend.memory import dict_heap, list_changes, list_heap
-from autobatch.frontend.memory.identity import is_given
+from autobatch.frontend.memory import array_stores, container_heap, list_heap
+from autobatch.frontend.memory.heap import Heap, is_array, is_dict_value, is_given, is_list
 from autobatch.frontend.memory.list_heap import hold
 from autobatch.frontend.memory.rebinding import rebind, refuse_change, refuse_given, take_out
 from autobatch.frontend.syntax.scopes import MUTATORS
-from autobatch.frontend.syntax.sources import read_before_change
+from autobatch.frontend.syntax.sources import changed_parts, read_before_change, temporary_tuples
 from autobatch.frontend.types import values as v
 from autobatch.frontend.types.unify import as_table, constant
+
+# ---- construction
+
+
+def made_by(s: LoweringState, value: v.Abstract, site: object) -> v.Abstract:
+    """A list or dict that an expression has made: one with memory, where those that it makes have that. An array whose
+    length is data likewise."""
+    array_stores.check_kept(s, value, site)
+    array_stores.note_view(s, value)
+    if array_stores.is_made_in_memory(s, value, site):
+        return s.context.rules.stacked(s, np.asarray, (value,))
+    if is_array(value):
+        if site in s.context.memory.filled:
+            return s.context.rules.stacked(s, np.array, (value,))
+        s.context.sites.made(value, site)
+        return value
+    is_tuple = (
+        isinstance(value, v.Record) and value.kind == "tuple" and site not in temporary_tuples(s.frame.source.node)
+    )
+    if not (is_tuple or is_list(value) or is_dict_value(value) or is_given(value)) and not isinstance(value, v.Lazy):
+        return value
+    if isinstance(value, v.Lazy) and (value.dicts or (isinstance(site, ast.Call) and not value.is_list)):
+        return value  # a view, or what zip() gives, which is no list
+    heap = s.context.memory.sites.get(site)
+    if heap is None:
+        if isinstance(value, v.Lazy) and isinstance(site, ast.Subscript) and _is_own(s, value, site):
+            value = s.context.rules.materialise(s, value)
+        s.context.sites.made(value, site)
+        return value
+    heap = heap.whole
+    if is_given(value):
+        return s.context.rules.adopted(s, heap, value) if heap.is_list else value
+    if not heap.is_dict:
+        return container_heap.allocate(s, heap, value)
+    if heap.is_set:
+        return container_heap.allocate(s, heap, tables.pairs_of(s, as_table(value)))
+    assert isinstance(value, v.Record)
+    if heap.is_record:
+        return list_heap.allocate(s, heap, value)
+    if heap.cls is defaultdict:
+        _note_factory(s, heap, value.get("factory"))
+    return container_heap.allocate(s, heap, tables.pairs_of(s, value))
+
+
+def _is_own(s: LoweringState, value: v.Lazy, site: ast.Subscript) -> bool:
+    """Is a slice a list of its own at once: it is changed, or may meet a list that has memory?"""
+    return bool(s.context.memory.sites) or (value.is_list and site in changed_parts(s.frame.source.node))
+
+
+def _note_factory(s: LoweringState, heap: Heap, factory: v.Abstract | None) -> None:
+    """Note what gives the missing values of the dicts in a memory, which they have in common."""
+    if factory is None or not _is_fixed(s, factory):
+        s.refuse(
+            "a defaultdict that another container holds is changed, and its factory reads variables of a function",
+            "give it a class or a function of the module: defaultdict(float)",
+        )
+    if heap.factory is not None and heap.factory != factory:
+        s.refuse(
+            "defaultdicts of different factories may stand in one place, and are changed there",
+            "give them one factory, or use .setdefault(key, default)",
+        )
+    heap.factory = factory
+
+
+def _is_fixed(s: LoweringState, factory: v.Abstract) -> bool:
+    """Does it mean the same wherever it is called?"""
+    if isinstance(factory, v.LocalFunction):
+        names = {n.id for n in ast.walk(factory.source.node) if isinstance(n, ast.Name)}
+        own = {*s.env, *s.frame.enclosing, *s.frame.source.locals}
+        return not factory.captured and not factory.defaults and names.isdisjoint(own)
+    return isinstance(factory, v.Static)
+
+
+# ---- changes
+
 
 Arguments = Sequence[v.Abstract]
 Named = dict[str, v.Abstract]
@@ -120,14 +200,14 @@ def change_row(s: LoweringState, row: v.MemoryRow, method: Any, args: Arguments,
         case "append", [value]:
             list_heap.append(s, row, value)
         case "extend", [more]:
-            list_changes.extend(s, row, more)
+            container_heap.extend(s, row, more)
         case "pop", []:
             return list_heap.pop(s, row)
         case "clear", []:
             list_heap.shorten(s, row, v.Static(0))
         case _:
             result, new = CHANGES[method](s, list_heap.copied(s, row), args, kwargs)
-            list_changes.assign(s, row, new)
+            container_heap.assign_list(s, row, new)
             return result
     return NONE
 
@@ -135,11 +215,11 @@ def change_row(s: LoweringState, row: v.MemoryRow, method: Any, args: Arguments,
 def _change_dict(s: LoweringState, row: v.MemoryRow, method: Any, args: Arguments, kwargs: Named) -> v.Abstract:
     match method.__name__, args:
         case "setdefault", [key]:
-            return dict_heap.set_default(s, row, key, lambda t: NONE)
+            return container_heap.set_default(s, row, key, lambda t: NONE)
         case "setdefault", [key, default]:
-            return dict_heap.set_default(s, row, key, lambda t: default)
+            return container_heap.set_default(s, row, key, lambda t: default)
         case "add", [key]:
-            dict_heap.store(s, row, key, v.Static(True))
+            container_heap.store_value(s, row, key, v.Static(True))
             return NONE
         case "clear", []:
             if row.heap.is_record:
@@ -148,7 +228,7 @@ def _change_dict(s: LoweringState, row: v.MemoryRow, method: Any, args: Argument
             return NONE
         case _:
             result, new = CHANGES[method](s, list_heap.copied(s, row), args, kwargs)
-            dict_heap.assign(s, row, new)
+            container_heap.assign_dict(s, row, new)
             return result
 
 

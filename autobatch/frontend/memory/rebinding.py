@@ -19,8 +19,7 @@ from autobatch.frontend.lowering.state import (
     LoweringState,
     MemoryChanged,
 )
-from autobatch.frontend.memory.heap import NeedsMemory, refused_without_memory
-from autobatch.frontend.memory.identity import is_dict_value, is_list
+from autobatch.frontend.memory.heap import NeedsMemory, is_dict_value, is_list, refused_without_memory
 from autobatch.frontend.syntax.scopes import shown
 from autobatch.frontend.types import values as v
 from autobatch.ir.core import List, Ref

@@ -15,13 +15,13 @@ from functools import lru_cache
 from typing import NoReturn
 
 from autobatch.frontend.lowering.state import LoweringState, MemoryChanged
-from autobatch.frontend.memory.identity import containers
+from autobatch.frontend.memory.heap import containers
 from autobatch.frontend.memory.rebinding import rebind, without_memory
 from autobatch.frontend.syntax.iterator_variables import contains, place_of
 from autobatch.frontend.syntax.scopes import is_cell, owner_of, shown
 from autobatch.frontend.syntax.sources import FunctionSource
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import static_type
+from autobatch.frontend.types.values import static_type
 from autobatch.ir.core import Array
 
 
@@ -35,7 +35,7 @@ def note(s: LoweringState, source: FunctionSource) -> None:
 
 
 def begin(s: LoweringState, owner: ast.AST | None) -> None:
-    """Begin with dicts of no results (`remembered.py`), those that are variables of a function, or of the example."""
+    """Begin with dicts of no results (`functions.py`), those that are variables of a function, or of the example."""
     caches = s.context.memory.caches
     names = sorted(name for node, name in caches.owners if node is owner)
     s.context.rules.execute(s, [caches.beginnings[name] for name in names])

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from autobatch.frontend.lowering.state import LoweringState, variable
-from autobatch.frontend.memory.identity import is_list
+from autobatch.frontend.memory.heap import is_list
 from autobatch.frontend.memory.list_heap import is_dict_row, is_row
 from autobatch.frontend.syntax.sources import stores
 from autobatch.frontend.types import values as v

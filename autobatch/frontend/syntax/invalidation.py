@@ -23,7 +23,7 @@ from autobatch.frontend.library.tables import is_dict
 from autobatch.frontend.lowering.calls import lookup
 from autobatch.frontend.lowering.state import Ended, LoweringState, variable
 from autobatch.frontend.memory import heaps, list_heap
-from autobatch.frontend.memory.identity import is_dict_value, is_list
+from autobatch.frontend.memory.heap import is_dict_value, is_list
 from autobatch.frontend.syntax.flattening import Body, appended, in_front
 from autobatch.frontend.syntax.iterator_variables import READERS, end_of, place_of
 from autobatch.frontend.syntax.scopes import ORDERED, mutated_by, shown

@@ -17,7 +17,8 @@ from autobatch.errors import SourceError, Span, TypeConflictError, UnsupportedEr
 from autobatch.frontend.lowering.state import ChangesObjects, MemoryChanged
 from autobatch.frontend.memory.heap import Form, Heap, NeedsMemory
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import (
+from autobatch.frontend.types.statics import children, container_kind, inputs, keys_of, same_static
+from autobatch.frontend.types.values import (
     AliasLayout,
     ChoiceLayout,
     FunctionLayout,
@@ -38,7 +39,6 @@ from autobatch.frontend.types.layouts import (
     leaf_type,
     static_type,
 )
-from autobatch.frontend.types.statics import children, container_kind, inputs, keys_of, same_static
 from autobatch.ir.core import MADE, Array, BuiltObject, List, Ref, Tag, Type
 
 if TYPE_CHECKING:
@@ -624,7 +624,7 @@ def _kind(type: Array) -> int:
 #     double: Node(x, None)  ->  Node(x, Node(x, None) or None)  ->  ...  ->  made<>
 #
 # The type of such a result would never be the same in two rounds. The containers that hold themselves become made
-# objects (`boxes.py`), which are of one type however deep they nest.
+# objects (`results.py`), which are of one type however deep they nest.
 
 
 GROWTH = 2

@@ -1,6 +1,9 @@
-"""Strings of the examples: methods, indexing, joining, formatting. The host computes them, word by word.
+"""Strings and enum members of the examples: comparison, attributes, methods, indexing, joining, formatting.
 
-t.name.startswith("st")        %4: bool[] = text[function='startswith', args=(..., 'st')](%3)
+Comparison with constants and tables by string are computed from tags, the numbers of strings. Methods are computed on
+the host, string by string:
+
+    t.name.startswith("st")        %4: bool[] = text[function='startswith', args=(..., 'st')](%3)
 """
 
 from __future__ import annotations
@@ -13,13 +16,76 @@ from typing import Any
 
 from jax import lax
 
-from autobatch.frontend.lowering.numbers import integer, present, traced
-from autobatch.frontend.lowering.selection import of_each
-from autobatch.frontend.lowering.state import Impure, LoweringState, expand, fold
+from autobatch.frontend.lowering.numbers import integer, present, tag, traced
+from autobatch.frontend.lowering.selection import of_each, select
+from autobatch.frontend.lowering.state import Impure, LoweringState, expand, fold, wrap
 from autobatch.frontend.types import values as v
+from autobatch.frontend.types.values import enum_class, vocabulary_of
 from autobatch.ir import jax_compat, strings
-from autobatch.ir.core import Array, Tag
+from autobatch.ir.core import BOOL, INT, Array, Operand, Tag
 from autobatch.ir.ops import own
+
+# ---- tags: comparison, attributes
+
+
+def tag_equal(s: LoweringState, operand: Operand, other: v.Abstract) -> Operand:
+    """Is a tag this string or enum member, or equal to another tag?"""
+    assert isinstance(operand.type, Tag)
+    if isinstance(other, v.Leaf):
+        if other.type != operand.type:
+            return s.scalar(False)
+        return s.apply(own("tag_equal"), (operand, other.operand), BOOL)
+    value = _member(operand.type, other.value) if isinstance(other, v.Static) else None
+    if value is None:
+        return s.scalar(False)
+    key = ("tag_equal", operand, value)
+    known = s.block.recall(key)
+    if isinstance(known, v.Leaf):
+        return known.operand
+    result = s.apply(own("tag_equal"), (operand, tag(s, value, operand.type)), BOOL)
+    s.block.memo[key] = v.Leaf(result)
+    return result
+
+
+def _member(type: Tag, value: Any) -> Any:
+    """The constant as a word of the vocabulary: itself, the member of a `StrEnum` that equals it, or None."""
+    if vocabulary_of(value) == type.vocabulary:
+        return value
+    cls = enum_class(type)
+    if cls is not None and isinstance(value, (str, int)):
+        return next((m for m in cls if isinstance(m, (str, int)) and m == value), None)
+    if type.vocabulary == "str" and isinstance(value, str):
+        return str(value)
+    return None
+
+
+def is_ordered(type: Tag) -> bool:
+    """Have these strings or enum members an order?"""
+    cls = enum_class(type)
+    return cls is None or issubclass(cls, (int, str))
+
+
+def tag_attribute(s: LoweringState, operand: Operand, name: str) -> v.Abstract:
+    """`member.name`, `member.value` or another attribute that each member has; a method of a string."""
+    assert isinstance(operand.type, Tag)
+    cls = enum_class(operand.type)
+    if cls is None:
+        method = getattr(str, name, None)
+        if not callable(method):
+            s.refuse(f"a string has no attribute {name!r}", "check the spelling")
+        return v.Method(v.Static(method), v.Leaf(operand), name)
+    members = list(cls)
+    if not all(hasattr(m, name) for m in members):
+        s.refuse(
+            f"{cls.__name__} has no attribute {name!r}",
+            "check the spelling; of an enum member, `name` and `value` can be read",
+        )
+    index = s.apply(own("tag_index", keys=tuple(members)), (operand,), INT)
+    return select(s, index, [wrap(s.context, getattr(m, name)) for m in members])
+
+
+# ---- methods, indexing, formatting
+
 
 STR = Tag("str")
 

@@ -1,4 +1,6 @@
-"""Shared integers that have to be known: run-time values of the program until something needs the number itself.
+"""What a program is specialised for: shared integers that have to be known, and free variables as they are now.
+
+Shared integers are run-time values of the program until something needs the number itself:
 
     jnp.zeros(n)          a shape: the function is lowered again with n in the program
     if train:             a bool that decides a branch is part of the program, so only one arm is compiled
@@ -8,13 +10,18 @@ An integer that only numbers or structure depend on stays a run-time value.
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-from autobatch.frontend.lowering.state import LoweringState
+from autobatch.frontend.lowering.state import FreeVariable, LoweringState
 from autobatch.frontend.types import values as v
-from autobatch.frontend.types.layouts import leaves
-from autobatch.frontend.types.statics import inputs
+from autobatch.frontend.types.statics import MISSING, follow, inputs
+from autobatch.frontend.types.values import leaves
 from autobatch.ir.core import Operand, Value
+
+# ---- shared integers
+
 
 Known = dict[Operand, int]
 
@@ -65,3 +72,26 @@ def need_of_trace(s: LoweringState, used: Iterable[Operand], works: Callable[[Ma
 def _need(s: LoweringState, found: Iterable[Value]) -> None:
     if found:
         raise Needed(frozenset(s.context.shared.index(x) for x in found))
+
+
+# ---- free variables
+
+
+def read_again(free: FreeVariable, otherwise: Any) -> Any:
+    """The present value of a free variable; `otherwise` where it is gone."""
+    owner, held = free.owner, free.owner
+    if isinstance(owner, types.FunctionType):
+        names = owner.__code__.co_freevars
+        try:
+            if free.name in ("__defaults__", "__kwdefaults__"):
+                held = getattr(owner, free.name)
+            elif free.name in names and owner.__closure__ is not None:
+                held = owner.__closure__[names.index(free.name)].cell_contents
+            else:
+                held = owner.__globals__[free.name]
+        except (ValueError, KeyError):
+            return otherwise if not free.path else MISSING
+    try:
+        return follow(held, free.path)
+    except (AttributeError, KeyError, IndexError, TypeError):
+        return MISSING
