@@ -46,6 +46,9 @@ _SELF, _NOW, _MORE, _VALUE = "gi_self", "<state>", "<more>", "<value>"
 _OWN = "own "  # before the names that a variable has only while a statement binds it
 
 
+_IN_AN_EXPRESSION = ("a `yield` stands in an expression", "give what it gives a name: x = yield y")
+
+
 class NotAMachine(Exception):
     """Why a generator cannot be written so: what stands where, and what to do."""
 
@@ -277,7 +280,7 @@ class _Machine:
             case ast.With():
                 raise NotAMachine(node, "a `yield` stands in a `with`", "loop over the generator where it is made")
             case _:
-                raise NotAMachine(node, "a `yield` stands in an expression", "give what it gives a name: x = yield y")
+                raise NotAMachine(node, *_IN_AN_EXPRESSION)
 
     def suspended(self, node: ast.stmt, given: ast.Yield, block: _Block, around: _Around) -> _Block:
         behind = self.block(around)
@@ -327,7 +330,8 @@ class _Machine:
         block.body.append(_like(ast.Assign([_field(items, ast.Store())], begin), node.iter))
         head, inside, behind = self.block(around), self.block(around), self.block(around)
         block.end = _Jump(head)
-        step = ast.Assign([node.target], ast.Call(_known(next), [_field(items)], []))
+        step = _set(_VALUE, ast.Call(_known(next), [_field(items)], []))
+        inside.body.append(_like(ast.Assign([node.target], _get(_VALUE)), node.target))
         ends = ast.ExceptHandler(_known(StopIteration), None, [_set(_MORE, ast.Constant(False))])
         tried = ast.Try([step], [ends], [], [])
         head.body += [_like(x, node.iter) for x in (_set(_MORE, ast.Constant(True)), tried)]
@@ -379,6 +383,10 @@ class _Machine:
         step = "gi_step" if self.takes_sent else "__next__"
         order = self.in_order(resumed=True)
         machine = self.method(step, [], self.run(order))
+        if (
+            left := next((n for n in _own(machine.body) if isinstance(n, ast.Yield | ast.YieldFrom)), None)
+        ) is not None:
+            raise NotAMachine(left, *_IN_AN_EXPRESSION)
         kept = self.fields(machine)
         self.with_fields(machine, kept)
         given = {**{name: name for name in parameters(self.node)}, **self.captured}
