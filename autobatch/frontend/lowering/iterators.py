@@ -166,7 +166,7 @@ def given(s: LoweringState, function: v.Abstract, node: ast.Call) -> tuple[list[
     names = [p.arg for p in (*text.args.posonlyargs, *text.args.args)][bound:] + [""] * len(node.args)
 
     def passed(name: str, value: ast.expr) -> ast.expr:
-        consumed = name and not yields(text) and is_consumed(text, name)
+        consumed = name and not yields(text) and is_consumed(s, source, name)
         return value if consumed else in_steps(s, value)
 
     named = [ast.keyword(k.arg, passed(k.arg or "", k.value)) for k in node.keywords]

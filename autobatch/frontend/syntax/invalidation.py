@@ -196,20 +196,36 @@ def _changed_by_call(s: LoweringState, node: ast.AST) -> list[str]:
     return [*lent, *written.difference(source.locals, parameters)]
 
 
-def is_consumed(function: Function, name: str) -> bool:
-    """Is a parameter read once, by a loop or a function of Python's that runs over it?"""
-    reads = _reads(function, name)
-    if len(reads) != 1 or any(True for _ in _turns(function, reads[0])):
-        return not reads
-    match _parents(function)[reads[0]]:
+def is_consumed(s: LoweringState, source: FunctionSource, place: int | str, depth: int = 4) -> bool:
+    """Is a parameter read once, by a loop or a function that runs over it? `place`: its name, or where it stands."""
+    arguments = source.node.args
+    names = [p.arg for p in (*arguments.posonlyargs, *arguments.args)]
+    name = place if isinstance(place, str) else names[place] if place < len(names) else None
+    reads = _reads(source.node, name) if name is not None else []
+    if name is None or len(reads) != 1 or any(True for _ in _turns(source.node, reads[0])):
+        return name is not None and not reads
+    match _parents(source.node)[reads[0]]:
         case ast.For(iter=items) | ast.comprehension(iter=items):
             return items is reads[0]
-        case ast.Call(func=ast.Name(id=reader)):
-            return hasattr(builtins, reader) or reader in NAMES
+        case ast.Starred() | ast.Compare() | ast.Assign(targets=[ast.Tuple() | ast.List()]):
+            return True
+        case ast.Call(func=ast.Name(id=reader), args=args) if reader in source.locals or not hasattr(builtins, reader):
+            if reader in NAMES:
+                return True
+            inner = text_of(s, v.Static(source.globals.get(reader))) if reader not in source.locals else None
+            if inner is None or reads[0] not in args or depth == 0:
+                return False
+            return is_consumed(s, inner, args.index(reads[0]), depth - 1)
+        case ast.Call(func=ast.Name()):
+            return True
         case ast.Call(func=ast.Attribute(attr=reader)):
-            return reader in NAMES
+            return reader in NAMES or reader in _READING
         case _:
             return False
+
+
+_READING = frozenset({"extend", "extendleft", "join", "update"})
+"""Methods that run over what they are given."""
 
 
 def _read_again(function: Function, made: ast.AST, name: str) -> str | None:
