@@ -36,6 +36,7 @@ from autobatch.compiler.executables import (
     Differentials,
     RaggedResult,
     StructureResult,
+    is_key,
     mode_of,
     moves,
     refusing_forward,
@@ -113,7 +114,7 @@ class Reference:
     def evaluate(self, shapes: Sequence[jax.ShapeDtypeStruct]) -> Sequence[Any]:
         """The arrays that the results are made of."""
         shared = [x if isinstance(x, jax.Array) else jnp.asarray(x) for x in self.shared]
-        keys = {k: jax.random.key_impl(x) for k, x in enumerate(shared) if _is_key(x)}
+        keys = {k: jax.random.key_impl(x) for k, x in enumerate(shared) if is_key(x)}
         operands = [*self.columns.values(), *map(raw, self.arrays.values())]
         operands += [jax.random.key_data(x) if k in keys else x for k, x in enumerate(shared)]
 
@@ -145,10 +146,6 @@ class Reference:
         if plan.failures and not self.program.masks:
             raise ExampleError(plan.failures)
         return plan
-
-
-def _is_key(x: Any) -> bool:
-    return bool(jnp.issubdtype(x.dtype, jax.dtypes.prng_key))
 
 
 def _padded(x: Any, shape: jax.ShapeDtypeStruct) -> Any:

@@ -75,7 +75,7 @@ def first_rows(x: Any, count: int) -> Any:
     """The first rows of an array. Nothing is compiled for their number where the host can look at the array."""
     if x.shape[0] == count:
         return x
-    if isinstance(x, jax.core.Tracer) or _is_key(x) or {d.platform for d in x.devices()} != {"cpu"}:
+    if isinstance(x, jax.core.Tracer) or is_key(x) or {d.platform for d in x.devices()} != {"cpu"}:
         return x[:count]
     return as_jax(np.asarray(x)[:count])
 
@@ -188,17 +188,17 @@ class CutBuffers:
 
     def of(self, buffer: Any) -> Any:
         """The rows of one of the buffers."""
-        if self.is_known and not isinstance(buffer, jax.core.Tracer) and not _is_key(buffer):
+        if self.is_known and not isinstance(buffer, jax.core.Tracer) and not is_key(buffer):
             found = np.asarray(buffer)[self.example, self.place]
             return found if isinstance(buffer, np.ndarray) else as_jax(found)
         found = buffer[self.example, self.place]
-        if self.is_known or _is_key(buffer):
+        if self.is_known or is_key(buffer):
             return found
         live = self.live.reshape(self.live.shape + (1,) * (found.ndim - 1))
         return jnp.where(live, found, jnp.zeros_like(found))
 
 
-def _is_key(x: Any) -> bool:
+def is_key(x: Any) -> bool:
     return bool(jnp.issubdtype(x.dtype, jax.dtypes.prng_key))
 
 

@@ -412,12 +412,12 @@ _COMPARING = ("sort_order", "find")
 
 
 def _holds_floats(x: Operand) -> bool:
-    return isinstance(x.type, List) and isinstance(x.type.elem, Array) and _floats(x.type.elem)
+    return isinstance(x.type, List) and isinstance(x.type.elem, Array) and is_float(x.type.elem)
 
 
 def _is_float(x: Operand) -> bool:
-    return isinstance(x.type, Array) and _floats(x.type)
+    return isinstance(x.type, Array) and is_float(x.type)
 
 
-def _floats(type: Array) -> bool:
+def is_float(type: Array) -> bool:
     return not (type.is_integer or type.is_bool)

@@ -53,6 +53,7 @@ from autobatch.ir.regions import (
     Fresh,
     calls,
     free_values,
+    is_float,
     region_values,
     with_entry_apart,
     with_operands,
@@ -128,13 +129,9 @@ def floats_decide(module: Module, device: Device) -> bool:
     """Do floats, or other numbers that no trace knows, decide any branch, loop or key?"""
     inside = [i for f in module.functions for i in walk(f.region)]
     values = (v for f in module.functions for v in region_values(f.region))
-    unknown = device(frozenset(v for v in values if isinstance(v.type, Array) and _is_float(v.type)))
+    unknown = device(frozenset(v for v in values if isinstance(v.type, Array) and is_float(v.type)))
     keys = (x for i in inside if isinstance(i, Apply) and i.op.name == "find" for x in i.operands)
     return any(x in unknown for x in keys) or any(x in unknown for i in inside for x in deciding(i))
-
-
-def _is_float(type: Array) -> bool:
-    return not (type.is_integer or type.is_bool)
 
 
 def decided_by_device(instruction: Instruction, device: Collection[Operand]) -> bool:

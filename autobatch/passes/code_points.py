@@ -53,6 +53,7 @@ from autobatch.passes import code_point_functions
 from autobatch.passes.arenas import Device
 from autobatch.passes.fallible import all_single
 from autobatch.passes.interning import Rewriter, decided_words, is_word, jax_op
+from autobatch.passes.object_rows import in_store
 from autobatch.passes.simplify import recursive_functions
 from autobatch.passes.stack import words
 
@@ -282,7 +283,7 @@ def _atoms(module: Module) -> set[Value]:
     """The words that are constants, or are read of the examples or of memory."""
     inside = [i for i in _inside(module) if isinstance(i, Apply)]
     atoms = {r for i in inside if i.op.name in ("tag", "load", "word_of") for r in i.results}
-    return atoms | {i.results[0] for i in inside if i.op.name == "item" and _in_store(i.operands[0])}
+    return atoms | {i.results[0] for i in inside if i.op.name == "item" and in_store(i.operands[0])}
 
 
 def _flows(module: Module, free: frozenset[Value] | set[Value]) -> Any:
@@ -327,10 +328,6 @@ def _results(f: Function) -> tuple[Result, ...]:
 
 _LISTS = ("pack_list", "flatten", "item", "put", "find")
 """What is made of words, or read, and is represented as these are."""
-
-
-def _in_store(x: Operand) -> bool:
-    return isinstance(x.type, List) and x.type.store is not None
 
 
 def _is_of_characters(i: Apply, words: frozenset[Value], single: frozenset[Value]) -> bool:

@@ -222,11 +222,11 @@ class Lowering:
                 self.is_class(apply)
             case "same":
                 self.same(apply)
-            case "length" if _in_store(xs[0]):
+            case "length" if in_store(xs[0]):
                 first, behind = self.ends(xs[0])
                 count = self.number("sub", behind, first)
                 self.made.append(Apply(apply.results, own("int"), (count,), self.span))  # for Python from here on
-            case "item" if _in_store(xs[0]):
+            case "item" if in_store(xs[0]):
                 self.item(apply)
             case "tag":
                 kind = apply.results[0].type
@@ -456,7 +456,7 @@ def _turns_of(module: Module) -> Sequence[Value]:
     return [v for f in module.functions for i in walk(f.region) if isinstance(i, For | Map) for v in i.body.args[:1]]
 
 
-def _in_store(x: Operand) -> bool:
+def in_store(x: Operand) -> bool:
     return isinstance(x.type, List) and x.type.store is not None
 
 

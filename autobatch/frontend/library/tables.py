@@ -400,10 +400,10 @@ def store(s: LoweringState, table: v.Record, key: v.Abstract, value: v.Abstract 
 def _place(s: LoweringState, table: v.Record, found: v.Leaf | None) -> v.Abstract:
     """The place of a key, or the one behind all others."""
     count = length(s, keys_of(table))
-    return count if found is None else traced(s, _or_behind, found, count)
+    return count if found is None else traced(s, or_behind, found, count)
 
 
-def _or_behind(found: Any, count: Any) -> Any:
+def or_behind(found: Any, count: Any) -> Any:
     return jnp.where(found < 0, count, found)
 
 

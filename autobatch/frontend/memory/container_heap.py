@@ -17,12 +17,10 @@ import operator
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
-
-import jax.numpy as jnp
 
 from autobatch.frontend.library import tables
 from autobatch.frontend.library.strings import text
+from autobatch.frontend.library.tables import or_behind
 from autobatch.frontend.lowering.attributes import is_none
 from autobatch.frontend.lowering.carrying import Layouts, Turn, enter_turn, leave, region_of, settle, yields_of
 from autobatch.frontend.lowering.joins import attempt, conditional
@@ -241,11 +239,7 @@ def store_value(s: LoweringState, row: v.MemoryRow, key: v.Abstract, value: v.Ab
 def _put(s: LoweringState, row: v.MemoryRow, key: v.Abstract, value: v.Abstract, found: v.Leaf | None) -> None:
     pair = v.Record("tuple", (0, 1), (tables.hashable(s, key), value))
     count = list_heap.length(s, row)
-    list_heap.put_at(s, row, pair, count if found is None else traced(s, _or_behind, found, count))
-
-
-def _or_behind(found: Any, count: Any) -> Any:
-    return jnp.where(found < 0, count, found)
+    list_heap.put_at(s, row, pair, count if found is None else traced(s, or_behind, found, count))
 
 
 def set_default(

@@ -829,12 +829,12 @@ def _tees(s: LoweringState, args: Arguments, kwargs: Named) -> v.Abstract:
     count = args[1] if len(args) > 1 else kwargs.get("n", v.Static(2))
     if not isinstance(count, v.Static):
         s.refuse("itertools.tee() of a computed number of iterators", "make a list of the items: list(...)")
-    shared = s.call(wrap(s.context, _Shared), [s.call(v.Static(iter), [args[0]])])
+    shared = s.call(wrap(s.context, _TeeBuffer), [s.call(v.Static(iter), [args[0]])])
     made = tuple(s.context.rules.iterator(s, lent(s, _tee, shared=shared)) for _ in range(count.value))
     return v.Record("tuple", tuple(range(len(made))), made)
 
 
-class _Shared:
+class _TeeBuffer:
     """What several iterators of `tee` read."""
 
     def __init__(self, iterator: Any) -> None:

@@ -69,7 +69,7 @@ def class_of(
     written = copy.deepcopy(node)
     if own is not None:
         _Recursive(written, own, captured).visit(written)
-    methods = _Machine(written, captured).methods()
+    methods = _StateMachine(written, captured).methods()
     members: dict[str, Any] = {m.name: _function(m, file, globals) for m in methods}
     if not any(isinstance(n, ast.Return) and n.value is not None for n in _own(node.body)):
         members[RESULT] = None
@@ -129,7 +129,7 @@ class _Plain(ast.NodeTransformer):
 
 
 @dataclass(eq=False)
-class _Block:
+class _BasicBlock:
     """Statements that run one after another, and what comes then. `guards`: the `try` around it, the innermost last."""
 
     number: int
@@ -143,25 +143,25 @@ class _Guard:
     """The handlers of a `try`, and the block that each of them is. One that control does not leave stands in the
     handler itself, and the block is what follows."""
 
-    handlers: list[tuple[ast.ExceptHandler, _Block]]
+    handlers: list[tuple[ast.ExceptHandler, _BasicBlock]]
 
 
 @dataclass(eq=False)
 class _Jump:
-    target: _Block
+    target: _BasicBlock
 
 
 @dataclass(eq=False)
 class _Branch:
     test: ast.expr
-    then: _Block
-    orelse: _Block
+    then: _BasicBlock
+    orelse: _BasicBlock
 
 
 @dataclass(eq=False)
 class _Yield:
     value: ast.expr
-    resumed: _Block
+    resumed: _BasicBlock
     at: ast.AST
 
 
@@ -171,7 +171,7 @@ class _Return:
     at: ast.AST
 
 
-def _reached(block: _Block, start: _Block) -> _Block:
+def _reached(block: _BasicBlock, start: _BasicBlock) -> _BasicBlock:
     """Where a jump to a block leads, past those in which nothing happens."""
     seen = {start}
     while isinstance(block.end, _Jump) and not block.body and block not in seen:
@@ -180,7 +180,7 @@ def _reached(block: _Block, start: _Block) -> _Block:
     return block
 
 
-def _targets(block: _Block) -> Sequence[_Block]:
+def _targets(block: _BasicBlock) -> Sequence[_BasicBlock]:
     """Where control goes on without a `yield`: the end of the block, then handlers."""
     match block.end:
         case _Jump(target=target):
@@ -196,15 +196,15 @@ def _targets(block: _Block) -> Sequence[_Block]:
 class _Around:
     """What is around a statement: where `break` and `continue` lead, and the guards."""
 
-    broken: _Block | None = None
-    continued: _Block | None = None
+    broken: _BasicBlock | None = None
+    continued: _BasicBlock | None = None
     guards: tuple[_Guard, ...] = ()
 
 
-class _Machine:
+class _StateMachine:
     def __init__(self, node: ast.FunctionDef, captured: Mapping[str, str]) -> None:
         self.node, self.captured = node, captured
-        self.blocks: list[_Block] = []
+        self.blocks: list[_BasicBlock] = []
         self.iterators = 0
         self.takes_sent = any(
             isinstance(n, ast.Assign | ast.AugAssign) and isinstance(n.value, ast.Yield) for n in _own(node.body)
@@ -226,12 +226,12 @@ class _Machine:
 
     # ---- cutting the body
 
-    def block(self, around: _Around) -> _Block:
-        made = _Block(len(self.blocks), around.guards)
+    def block(self, around: _Around) -> _BasicBlock:
+        made = _BasicBlock(len(self.blocks), around.guards)
         self.blocks.append(made)
         return made
 
-    def statements(self, body: Iterable[ast.stmt], block: _Block | None, around: _Around) -> _Block | None:
+    def statements(self, body: Iterable[ast.stmt], block: _BasicBlock | None, around: _Around) -> _BasicBlock | None:
         """Where control is behind the statements; None where it does not get there."""
         for statement in body:
             if block is None:
@@ -239,7 +239,7 @@ class _Machine:
             block = self.statement(statement, block, around)
         return block
 
-    def statement(self, node: ast.stmt, block: _Block, around: _Around) -> _Block | None:
+    def statement(self, node: ast.stmt, block: _BasicBlock, around: _Around) -> _BasicBlock | None:
         match node:
             case ast.Return(value=value):
                 block.end = _Return(value, node)
@@ -282,7 +282,7 @@ class _Machine:
             case _:
                 raise NotAMachine(node, *_IN_AN_EXPRESSION)
 
-    def suspended(self, node: ast.stmt, given: ast.Yield, block: _Block, around: _Around) -> _Block:
+    def suspended(self, node: ast.stmt, given: ast.Yield, block: _BasicBlock, around: _Around) -> _BasicBlock:
         behind = self.block(around)
         value = given.value or ast.copy_location(ast.Constant(None), node)
         block.end = _Yield(value, behind, node)
@@ -291,7 +291,7 @@ class _Machine:
             behind.body.append(node)
         return behind
 
-    def from_another(self, node: ast.stmt, value: ast.expr, block: _Block, around: _Around) -> _Block | None:
+    def from_another(self, node: ast.stmt, value: ast.expr, block: _BasicBlock, around: _Around) -> _BasicBlock | None:
         """`yield from`: a loop over the other one. `x = yield from g` is what it has returned."""
         if self.takes_sent:
             raise NotAMachine(node, "what is sent to it goes to another one by `yield from`", "write the loop out")
@@ -304,7 +304,7 @@ class _Machine:
             behind.body.append(node)
         return behind
 
-    def chosen(self, node: ast.If, block: _Block, around: _Around) -> _Block | None:
+    def chosen(self, node: ast.If, block: _BasicBlock, around: _Around) -> _BasicBlock | None:
         then, orelse = self.block(around), self.block(around)
         block.end = _Branch(node.test, then, orelse)
         ends = self.statements(node.body, then, around), self.statements(node.orelse, orelse, around)
@@ -315,7 +315,9 @@ class _Machine:
             _go_on(end, behind)
         return behind
 
-    def turns(self, body: Sequence[ast.stmt], inside: _Block, head: _Block, behind: _Block, around: _Around) -> None:
+    def turns(
+        self, body: Sequence[ast.stmt], inside: _BasicBlock, head: _BasicBlock, behind: _BasicBlock, around: _Around
+    ) -> None:
         end = self.statements(body, inside, _Around(behind, head, around.guards))
         _go_on(end, head)
 
@@ -323,7 +325,7 @@ class _Machine:
         """The field of the next iterator."""
         return f"gi_items{self.iterators}"
 
-    def stepped(self, node: ast.For, block: _Block, around: _Around) -> _Block:
+    def stepped(self, node: ast.For, block: _BasicBlock, around: _Around) -> _BasicBlock:
         items = self.iterator()
         self.iterators += 1
         begin = ast.Call(_known(iter), [node.iter], [])
@@ -340,7 +342,7 @@ class _Machine:
         _go_on(self.statements(node.orelse, left, around), behind)
         return behind
 
-    def guarded(self, node: ast.Try, block: _Block, around: _Around) -> _Block | None:
+    def guarded(self, node: ast.Try, block: _BasicBlock, around: _Around) -> _BasicBlock | None:
         if node.finalbody:
             raise NotAMachine(node, "a `yield` stands in a `try` with `finally`", "loop over it where it is made")
         behind = self.block(around)
@@ -360,7 +362,7 @@ class _Machine:
                 handler.body = []
         return behind
 
-    def matched(self, node: ast.Match, block: _Block, around: _Around) -> _Block:
+    def matched(self, node: ast.Match, block: _BasicBlock, around: _Around) -> _BasicBlock:
         """Which case it is, then the case: as a number, so that patterns stand as they were written."""
         number, behind = f"<case {node.lineno}>", self.block(around)
         block.body.append(_like(_set(number, ast.Constant(-1)), node))
@@ -415,13 +417,13 @@ class _Machine:
         arguments = ast.arguments([], [ast.arg(_SELF), *map(ast.arg, given)], None, [], [], None, [])
         return _like(ast.FunctionDef(name, arguments, list(body), []), self.node)
 
-    def in_order(self, resumed: bool) -> list[_Block]:
+    def in_order(self, resumed: bool) -> list[_BasicBlock]:
         """The blocks that control reaches, in reverse postorder: where they form no cycle, every jump goes forward.
         `resumed`: also behind a `yield`."""
-        found: list[_Block] = []
-        seen: set[_Block] = set()
+        found: list[_BasicBlock] = []
+        seen: set[_BasicBlock] = set()
 
-        def visit(block: _Block) -> None:
+        def visit(block: _BasicBlock) -> None:
             seen.add(block)
             for target in _targets(block):
                 if target not in seen:
@@ -437,7 +439,7 @@ class _Machine:
                 visit(block)
         return found[::-1]
 
-    def run(self, order: list[_Block]) -> list[ast.stmt]:
+    def run(self, order: list[_BasicBlock]) -> list[ast.stmt]:
         place = {block: k for k, block in enumerate(order)}
         ways = [(b, t) for b in order for t in _targets(b)]
         leads = [t for _, t in ways]
@@ -453,20 +455,20 @@ class _Machine:
             whole = [ast.While(going, whole, [])]
         return [read, ended, *whole, ast.Raise(_known(StopIteration), None)]
 
-    def arm(self, block: _Block) -> ast.If:
+    def arm(self, block: _BasicBlock) -> ast.If:
         body = [*block.body, *self.leaving(block)]
         for guard in reversed(block.guards):
             body = [ast.Try(body, [self.handler(h, entry) for h, entry in guard.handlers], [], [])]
         return ast.If(ast.Compare(_get(_NOW), [ast.Eq()], [ast.Constant(block.number)]), body, [])
 
-    def handler(self, node: ast.ExceptHandler, entry: _Block) -> ast.ExceptHandler:
+    def handler(self, node: ast.ExceptHandler, entry: _BasicBlock) -> ast.ExceptHandler:
         made = copy.deepcopy(node)
         made.body.append(_set(_NOW, ast.Constant(entry.number)))
         if node.name is not None and not node.body:
             made.body.insert(0, ast.Assign([_get(node.name, ast.Store())], _get(node.name)))  # for the other arm
         return made
 
-    def leaving(self, block: _Block) -> list[ast.stmt]:
+    def leaving(self, block: _BasicBlock) -> list[ast.stmt]:
         match block.end:
             case _Jump(target=target):
                 return self.to(target)
@@ -481,7 +483,7 @@ class _Machine:
             case _:
                 return [ast.Pass()]  # raised before
 
-    def to(self, target: _Block) -> list[ast.stmt]:
+    def to(self, target: _BasicBlock) -> list[ast.stmt]:
         if target in self.apart:
             return [_set(_NOW, ast.Constant(target.number))]
         return [*target.body, *self.leaving(target)]
@@ -515,7 +517,7 @@ class _Machine:
         _like(machine, self.node)
 
 
-def _go_on(block: _Block | None, target: _Block) -> None:
+def _go_on(block: _BasicBlock | None, target: _BasicBlock) -> None:
     if block is not None:
         block.end = _Jump(target)
 

@@ -262,7 +262,7 @@ def most_at_once(region: Region, varying: Sequence[bool]) -> int:
 
 def _most(region: Region, behind: set[Value], shared: set[Value]) -> int:
     """`behind`: what is read after the region."""
-    live = behind | _values(region.results)
+    live = behind | values_of(region.results)
     most = _count(live - shared)
     for i in reversed(region.body):
         live -= set(i.results)
@@ -296,17 +296,17 @@ def _read(i: Instruction) -> set[Value]:
     """What an instruction reads, and what regions in it read from outside."""
     match i:
         case Apply(operands=xs):
-            return _values(xs)
+            return values_of(xs)
         case If(condition=condition):
-            found = _values([condition])
+            found = values_of([condition])
         case While(init=init) | For(init=init):
-            found = _values(init)
+            found = values_of(init)
         case _:
             found = set()
     return found.union(*(free_values(r) for r in regions(i)))
 
 
-def _values(xs: Iterable[object]) -> set[Value]:
+def values_of(xs: Iterable[object]) -> set[Value]:
     return {x for x in xs if isinstance(x, Value)}
 
 

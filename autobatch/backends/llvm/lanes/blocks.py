@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, assert_never
 
-from autobatch.backends.llvm.lanes.control import RegionWriter
+from autobatch.backends.llvm.lanes.control import RegionWriter, is_large
 from autobatch.backends.llvm.lanes.elementwise import convert
 from autobatch.backends.llvm.lanes.ops import Environment, shape_of
 from autobatch.backends.llvm.lanes.program import Gang, Warp
@@ -35,7 +35,7 @@ from autobatch.backends.llvm.lanes.tensors import (
 )
 from autobatch.backends.llvm.lanes.writer import BYTES, LaneValue, LaneWriter, stored
 from autobatch.backends.llvm.machine_code import RefusedError
-from autobatch.ir.core import Array, Operand, Region, Value
+from autobatch.ir.core import Operand, Region, Value
 from autobatch.ir.leaf import Block, BlockProgram, Branch, Enter, Fail, Jump, Move, Return
 from autobatch.ir.ops import Op
 from autobatch.passes.liveness import coalesced, registers
@@ -133,11 +133,6 @@ def run_program(gang: Gang, op: Op, xs: Sequence[Tensor], derivatives: Derivativ
     return BlockMachine(gang, op, derivatives).run(xs)
 
 
-def _is_large(v: Value) -> bool:
-    """Does it lie in memory, so that to move it takes time?"""
-    return isinstance(v.type, Array) and not in_registers(math.prod(v.type.shape))
-
-
 def laid_out(held: Mapping[int, Sequence[Value]]) -> tuple[int, dict[int, list[int]]]:
     """Bytes of an entry of a stack, and where in it the values lie that blocks keep there, behind a number."""
     largest = 8
@@ -160,7 +155,7 @@ class BlockMachine:
         if gang.w.width != 1:
             raise RefusedError("programs of blocks for several rows at once")
         self.gang, self.w, self.f = gang, gang.w, gang.w.f
-        self.program: BlockProgram = coalesced(op["program"], _is_large)
+        self.program: BlockProgram = coalesced(op["program"], is_large)
         self.depth, self.steps, self.base = op["depth"], op["steps"], op["base"]
         self.control = RegionWriter(self.w, gang.constant, derivatives)
         self.kept = {v: TensorVariable(self.w, *shape_of(v.type)) for v in registers(self.program)}

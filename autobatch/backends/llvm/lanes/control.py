@@ -259,7 +259,7 @@ class RegionWriter(LeafOperations):
     def in_place(self, branch: If, env: Environment) -> Iterator[Mapping[int, InPlace]]:
         """Of the results of a branch, the arrays that its arms change where they lie, as nobody else reads those."""
         times, own = self.lifetimes, dict[int, InPlace]()
-        if times is not None and times.scopes[-1].is_written(branch) and any(_is_large(r) for r in branch.results):
+        if times is not None and times.scopes[-1].is_written(branch) and any(is_large(r) for r in branch.results):
             outside = {v for arm in (branch.then, branch.orelse) for v in free_values(arm)}
             for k, v in times.origins.of(branch).items():
                 x = env.get(v)
@@ -582,7 +582,7 @@ def joined(
     return found
 
 
-def _is_large(v: Value) -> bool:
+def is_large(v: Value) -> bool:
     return isinstance(v.type, Array) and not in_registers(math.prod(v.type.shape))
 
 

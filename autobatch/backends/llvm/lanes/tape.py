@@ -7,10 +7,10 @@ A tape keeps `states` states for each of a few units of turns, so that it has a 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from autobatch.backends.llvm.lanes.analysis import Carried, is_undefined, values_read
+from autobatch.backends.llvm.lanes.analysis import Carried, is_undefined, values_of, values_read
 from autobatch.backends.llvm.lanes.blocks import Growing
 from autobatch.backends.llvm.lanes.elementwise import convert
 from autobatch.backends.llvm.lanes.gathers import PLACES_READ, PLACES_WRITTEN, add_all, add_read
@@ -151,7 +151,7 @@ class Versions:
     def behind_loop(self, i: While | For, now: Value) -> Value | None:
         begun = [k for k, x in enumerate(i.init) if x == now]
         if not begun:
-            same = all(self.through(r, now) == now and self.values.isdisjoint(_values(r.results)) for r in regions(i))
+            same = all(self.through(r, now) == now and self.values.isdisjoint(values_of(r.results)) for r in regions(i))
             return now if same else None
         alone = len(begun) == 1 and self.in_loop(i, begun[0])
         return self.add(i.results[begun[0]]) if alone else None
@@ -170,10 +170,6 @@ class Versions:
 def args_of(loop: While | For) -> tuple[Value, ...]:
     """The arguments of a body that are what the loop carries."""
     return loop.body.args[1:] if isinstance(loop, For) else loop.body.args
-
-
-def _values(xs: Iterable[object]) -> set[Value]:
-    return {x for x in xs if isinstance(x, Value)}
 
 
 def versions_of(loop: While | For, k: int) -> Versions | None:
