@@ -172,6 +172,16 @@ def test_derivatives(name):
     np.testing.assert_allclose(ab.grad(ab.batched(f), 0)(x, N), wanted, rtol=1e-3, atol=1e-6)
 
 
+def test_in_a_result_it_is_refused():
+    def f(x):
+        made = [deque([x]), deque()]
+        made[0 if x > 0 else 1].append(x)
+        return made[0]
+
+    with ab.options(trace=False), pytest.raises(ab.UnsupportedError, match="a deque that has memory"):
+        ab.batched(f)(X)
+
+
 CALLS = st.one_of(
     st.tuples(st.sampled_from(["append", "appendleft", "remove", "index", "count"]), st.tuples(st.integers(0, 3))),
     st.tuples(st.sampled_from(["extend", "extendleft"]), st.tuples(st.lists(st.integers(0, 3), max_size=3))),

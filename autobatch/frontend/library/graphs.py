@@ -608,7 +608,11 @@ def refuse_view(s: LoweringState, value: v.Record) -> None:
         make_plain(s, value)
         s.refuse("a dict by nodes cannot be returned", "return the list of its values: [h[v] for v in g]")
     if value.cls is not None and value.cls.__module__.startswith(COMPILED):
-        s.refuse("a view of a graph cannot be returned", "return numbers, or lists of them")
+        is_graph = value.cls.__name__ != "deque"
+        what = (
+            "a view of a graph cannot be returned" if is_graph else "the result is, or holds, a deque that has memory"
+        )
+        s.refuse(what, "return numbers, or lists: list(...)")
 
 
 def refuse_unknown(s: LoweringState, value: v.Record, name: str) -> None:
