@@ -609,9 +609,7 @@ def refuse_view(s: LoweringState, value: v.Record) -> None:
         s.refuse("a dict by nodes cannot be returned", "return the list of its values: [h[v] for v in g]")
     if value.cls is not None and value.cls.__module__.startswith(COMPILED):
         is_graph = value.cls.__name__ != "deque"
-        what = (
-            "a view of a graph cannot be returned" if is_graph else "the result is, or holds, a deque that has memory"
-        )
+        what = "a view of a graph cannot be returned" if is_graph else "the result holds a deque that has memory"
         s.refuse(what, "return numbers, or lists: list(...)")
 
 
