@@ -145,7 +145,7 @@ def in_steps(s: LoweringState, value: ast.expr) -> ast.expr:
         return value
     known = s.context.memory.rewritten
     if (value, "stepped") not in known:
-        known[value, "stepped"] = _stepped(value)
+        known[value, "stepped"] = _stepped(s, value)
     found: ast.expr = known[value, "stepped"]
     return found
 
@@ -179,6 +179,8 @@ KEEPING = frozenset({"add", "append", "appendleft", "insert", "setdefault"})
 
 _OVER_ONE = {"chain": 0, "dropwhile": 1, "enumerate": 0, "filter": 1, "islice": 0, "map": 1, "takewhile": 1, "zip": 0}
 """Which argument these functions take step by step."""
+_OVER_ALL = ("chain", "map", "zip")
+"""Those that take all behind it so, too."""
 
 
 def is_lazy(value: ast.expr) -> bool:
@@ -192,24 +194,27 @@ def is_lazy(value: ast.expr) -> bool:
             return False
 
 
-def _stepped(value: ast.expr) -> ast.expr:
+def _stepped(s: LoweringState, value: ast.expr) -> ast.expr:
     """An iterator whose items are computed when they are asked for."""
     made = copy.copy(value)
     match made:
         case ast.GeneratorExp(generators=[first, *rest]):
             first = copy.copy(first)
-            first.iter = _step_by_step(first.iter)
+            first.iter = _step_by_step(s, first.iter)
             made.generators = [first, *rest]
             return made
         case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=args) if is_lazy(made):
-            made.args = [_step_by_step(x) if k == _OVER_ONE[name] else x for k, x in enumerate(args)]
+            first, last = _OVER_ONE[name], len(args) if name in _OVER_ALL else _OVER_ONE[name] + 1
+            made.args = [_step_by_step(s, x) if first <= k < last else x for k, x in enumerate(args)]
             return made
         case _:
-            return _step_by_step(value)
+            return _step_by_step(s, value)
 
 
-def _step_by_step(value: ast.expr) -> ast.expr:
-    return ast.copy_location(ast.Call(ast.copy_location(ast.Constant(step_by_step), value), [value], []), value)  # type: ignore[arg-type]
+def _step_by_step(s: LoweringState, value: ast.expr) -> ast.expr:
+    inner = in_steps(s, value) if is_lazy(value) else value
+    known = ast.Constant(step_by_step)  # type: ignore[arg-type]
+    return ast.copy_location(ast.Call(ast.copy_location(known, value), [inner], []), value)
 
 
 def step_by_step(items: Any) -> Any:
