@@ -204,8 +204,9 @@ def _stepped(s: LoweringState, value: ast.expr) -> ast.expr:
             made.generators = [first, *rest]
             return made
         case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=args) if is_lazy(made):
-            first, last = _OVER_ONE[name], len(args) if name in _OVER_ALL else _OVER_ONE[name] + 1
-            made.args = [_step_by_step(s, x) if first <= k < last else x for k, x in enumerate(args)]
+            begin = _OVER_ONE[name]
+            end = len(args) if name in _OVER_ALL else begin + 1
+            made.args = [_step_by_step(s, x) if begin <= k < end else x for k, x in enumerate(args)]
             return made
         case _:
             return _step_by_step(s, value)
