@@ -14,7 +14,7 @@ import autobatch as ab
 from autobatch.testing import assert_same
 from tests.python import drawn_iterators
 
-X = np.array([0.5, 1.5, 2.5, -1.0])
+X = [0.5, 1.5, 2.5, -1.0]
 N = [3, 4, 2, 5]
 PROGRAMS = {}
 
@@ -429,7 +429,7 @@ ON_XLA = ("in_a_field", "handed_on", "late_variables", "around_a_try", "list_gro
 def test_programs(name, backend):
     function = PROGRAMS[name]
     with ab.options(trace=False):
-        found = ab.unbatch(ab.batched(function, backend=backend)(X.tolist(), N))
+        found = ab.unbatch(ab.batched(function, backend=backend)(X, N))
     assert_same(found, [function(x, n) for x, n in zip(X, N, strict=True)])
 
 
@@ -448,7 +448,7 @@ def test_derivatives(name):
 
     h = 1e-6
     wanted = [(f(x + h, n) - f(x - h, n)) / (2 * h) for x, n in zip(X, N, strict=True)]
-    np.testing.assert_allclose(ab.grad(ab.batched(f), 0)(X, N), wanted, rtol=1e-3)
+    np.testing.assert_allclose(ab.grad(ab.batched(f), 0)(np.array(X), N), wanted, rtol=1e-3)
 
 
 def test_the_result_is_no_generator():

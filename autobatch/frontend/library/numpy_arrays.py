@@ -345,11 +345,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "setattr": ("setattr() needs a constant name", "write the attribute: x.name = value"),
     "delattr": ("delattr() cannot be compiled: objects are not changed", "build a new object"),
     "breakpoint": ("breakpoint() cannot be compiled", "use f.example(...) to run one example as plain Python"),
-    "iter": (
-        "iter() is compiled where its result has a name that only this function reads, by next() and `for`, and that "
-        "runs over a list, or over what nothing changes behind it",
-        "use a `for` loop, or keep a list and a place in it",
-    ),
+    "iter": ("iter() of a function and a value cannot be compiled", "write `while` with a test in it"),
     "next": ("next() cannot be compiled", "use a `for` loop with `break`, or index with [0]"),
     "vars": ("vars() cannot be compiled", "name the fields"),
     "dir": ("dir() cannot be compiled", "name the fields"),

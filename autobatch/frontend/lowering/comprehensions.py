@@ -34,7 +34,7 @@ from autobatch.frontend.lowering.carrying import (
     yields_of,
 )
 from autobatch.frontend.lowering.exceptions import in_range
-from autobatch.frontend.lowering.iterators import in_steps
+from autobatch.frontend.lowering.iterators import held
 from autobatch.frontend.lowering.joins import arms, as_listing, attempt, captured, join, stored
 from autobatch.frontend.lowering.numbers import operand_of, traced, undefined
 from autobatch.frontend.lowering.sequences import length, listing_item, sequence
@@ -160,7 +160,7 @@ def _generate(
     def inner(t: LoweringState) -> v.Abstract:
         if rest:
             return stored(t, _generate(t, rest, element, unrolled=unrolled))
-        return stored(t, hold(t, t.evaluate(in_steps(t, element))))
+        return stored(t, hold(t, t.evaluate(held(t, element))))
 
     def body(t: LoweringState, x: v.Abstract) -> tuple[bool | Operand, Callable[[LoweringState], v.Abstract]]:
         assign(t, first.target, x)
@@ -542,7 +542,7 @@ def run_turn(s: LoweringState, body: Sequence[ast.stmt], key: str | None = None)
             s.context.rules.execute(s, [statement])
         else:
             with s.at(statement):
-                made[pair[0]] = hold(s, stored(s, s.evaluate(in_steps(s, pair[1]))))
+                made[pair[0]] = hold(s, stored(s, s.evaluate(held(s, pair[1]))))
     if s.dead:
         raise Ended
     return made

@@ -134,6 +134,8 @@ def stepped(s: LoweringState, node: ast.Assign) -> ast.expr:
             if not steps or (not is_lazy(value) and (why := misread(s, node, name, False)) is not None):
                 kind = "an iterator" if steps else "a view of a dict"
                 s.refuse(f"{shown(name)} is {kind}, {why}", f"make a list of it: {shown(name)} = list(...)")
+        case [ast.Tuple() | ast.List()]:
+            return value  # read at once
         case _:
             pass
     return in_steps(s, value)
@@ -150,10 +152,16 @@ def in_steps(s: LoweringState, value: ast.expr) -> ast.expr:
     return found
 
 
+def held(s: LoweringState, value: ast.expr) -> ast.expr:
+    """An element of a list, tuple or dict, or what one is given: an iterator whose items can be computed when they are
+    asked for is stepped."""
+    return in_steps(s, value) if is_lazy(value) else value
+
+
 def given(s: LoweringState, function: v.Abstract, node: ast.Call) -> tuple[list[ast.expr], list[ast.keyword]]:
     """The arguments of a call: iterators as what is stepped, where they are kept or not read once."""
     if isinstance(node.func, ast.Attribute) and node.func.attr in KEEPING:
-        return [in_steps(s, x) for x in node.args], node.keywords
+        return [held(s, x) for x in node.args], node.keywords
     if not any(makes_iterator(s, x) for x in (*node.args, *(k.value for k in node.keywords))):
         return node.args, node.keywords
     bound = isinstance(function, v.Method)

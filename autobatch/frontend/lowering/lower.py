@@ -42,7 +42,7 @@ from autobatch.frontend.lowering.comprehensions import (
 from autobatch.frontend.lowering.construct import initialised, named_arguments, of_base
 from autobatch.frontend.lowering.dispatch import call
 from autobatch.frontend.lowering.functions import define
-from autobatch.frontend.lowering.iterators import in_steps, kept, object_of
+from autobatch.frontend.lowering.iterators import held, kept, object_of
 from autobatch.frontend.lowering.joins import stepped, stored
 from autobatch.frontend.lowering.numbers import present
 from autobatch.frontend.lowering.operators import BINARY, apply_binary, apply_unary, comparison, subscript
@@ -200,7 +200,7 @@ def _list(s: LoweringState, node: ast.List) -> v.Abstract:
 
 
 def _display(s: LoweringState, kind: Any, nodes: list[ast.expr]) -> v.Abstract:
-    parts = _parts(s, [in_steps(s, node) for node in nodes])
+    parts = _parts(s, [held(s, node) for node in nodes])
     made = concatenate(s, v.Record(kind, (), ()), *(_with_iterators(s, part) for part in parts))
     return made if isinstance(made, v.Record | v.Listing) else s.context.rules.materialise(s, sequence(s, made))
 
@@ -233,7 +233,7 @@ def _dict(s: LoweringState, node: ast.Dict) -> v.Abstract:
             made = tables.updated(s, made, spread)
             continue
         name = s.evaluate(key)
-        made = tables.with_item(s, made, name, hold(s, stepped(s, s.evaluate(in_steps(s, value)))))
+        made = tables.with_item(s, made, name, hold(s, stepped(s, s.evaluate(held(s, value)))))
     return made
 
 

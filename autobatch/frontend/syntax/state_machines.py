@@ -43,6 +43,7 @@ ENDED = -1
 SENT, STATE, RESULT = "gi_sent", "gi_state", "gi_result"
 """Fields: what `send` gives, the block that is next, and what the generator has returned."""
 _SELF, _NOW, _MORE, _VALUE = "gi_self", "<state>", "<more>", "<value>"
+_NEXT = "<next "
 _OWN = "own "  # before the names that a variable has only while a statement binds it
 
 
@@ -332,8 +333,9 @@ class _StateMachine:
         block.body.append(_like(ast.Assign([_field(items, ast.Store())], begin), node.iter))
         head, inside, behind = self.block(around), self.block(around), self.block(around)
         block.end = _Jump(head)
-        step = _set(_VALUE, ast.Call(_known(next), [_field(items)], []))
-        inside.body.append(_like(ast.Assign([node.target], _get(_VALUE)), node.target))
+        item = f"{_NEXT}{items}>"  # one for each loop: its items may have a type of their own
+        step = _set(item, ast.Call(_known(next), [_field(items)], []))
+        inside.body.append(_like(ast.Assign([node.target], _get(item)), node.target))
         ends = ast.ExceptHandler(_known(StopIteration), None, [_set(_MORE, ast.Constant(False))])
         tried = ast.Try([step], [ends], [], [])
         head.body += [_like(x, node.iter) for x in (_set(_MORE, ast.Constant(True)), tried)]
@@ -501,7 +503,7 @@ class _StateMachine:
         for body, names in zip(self.arms, named, strict=True):
             first = ast.Pass()
             live = LiveNames([first, *body])
-            for name in names & own.own - {_SELF, _NOW, _MORE, _VALUE}:
+            for name in {n for n in names if not n.startswith(_NEXT)} & own.own - {_SELF, _NOW, _MORE, _VALUE}:
                 if live.behind(first, name) or sum(name in other for other in named) > 1:
                     kept.add(name)
         return kept
