@@ -451,6 +451,17 @@ def test_derivatives(name):
     np.testing.assert_allclose(ab.grad(ab.batched(f), 0)(np.array(X), N), wanted, rtol=1e-3)
 
 
+def test_methods_of_such_names_run_once():
+    def f(x):
+        lists, out = [[1, 1], [1], [2, 1, 1, 1]], []
+        while len(lists) > (1 if x > 0 else 0):
+            out.append(lists.pop().count(1))
+        return out, take(iter([lists.count([]), x]), 2)
+
+    found = ab.unbatch(ab.batched(f)(X))
+    assert_same(found, [f(x) for x in X])
+
+
 def test_the_result_is_no_generator():
     def f(x):
         g = count_up(x)

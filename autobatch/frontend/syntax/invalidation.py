@@ -121,6 +121,8 @@ def makes_iterator(s: LoweringState, node: ast.expr) -> bool:
         case ast.GeneratorExp():
             return True
         case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name) as function) if name in NAMES:
+            if not _is_path(s, function):
+                return False  # a method, of what an expression makes once
             found = s.evaluate(function)
             held = found.value if isinstance(found, v.Static) else None
             return name == "from_iterable" or any(held is x for x in ITERATORS)
@@ -130,6 +132,16 @@ def makes_iterator(s: LoweringState, node: ast.expr) -> bool:
             return source is not None and source.is_shown and _returns_iterator(source.node)
         case _:
             return False
+
+
+def _is_path(s: LoweringState, node: ast.expr) -> bool:
+    """Is it a name, or an attribute of a module or class, as `itertools.chain.from_iterable` is?"""
+    if isinstance(node, ast.Name):
+        return True
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    bound = s.env.get(node.id) if isinstance(node, ast.Name) else None
+    return isinstance(node, ast.Name) and (bound is None or isinstance(bound.value, v.Static))
 
 
 @lru_cache(maxsize=4096)
