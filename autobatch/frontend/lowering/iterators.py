@@ -1,4 +1,4 @@
-"""Iterators that are kept, handed on or read in several places: objects, whose `__next__` gives the next item.
+"""Iterators that are kept, passed or read in several places: objects, whose `__next__` gives the next item.
 
 What `iter` makes of a list, and what `zip` makes of iterators, are written here as generators and classes, in Python,
 and lowered as those of the user are. Where nothing else holds such an object, its fields are variables, as of any other
@@ -41,7 +41,7 @@ def object_of(s: LoweringState, generator: v.Generator) -> v.Abstract:
     """The object that a generator is."""
     source, held = generator.source, generator.captured
     if is_groups(generator):
-        s.refuse("what itertools.groupby() gives is kept or handed on", GROUPS)
+        s.refuse("what itertools.groupby() gives is kept or passed", GROUPS)
     if generator.local:
         function = v.LocalFunction(source, (), held)
         if source.cells_read:
@@ -60,7 +60,7 @@ def object_of(s: LoweringState, generator: v.Generator) -> v.Abstract:
         try:
             known[key] = class_of(source.node, source.file, source.globals, names, own)
         except NotAMachine as found:
-            what = f"{source.name} is a generator that is kept, handed on or read in several places, and {found.what}"
+            what = f"{source.name} is a generator that is kept, passed or read in several places, and {found.what}"
             s.refuse(what, found.cure, source.at(found.node))
     given = {names[name]: value for name, value in around.items()}
     return s.call(v.Static(known[key]), [], dict(generator.arguments) | given)

@@ -47,7 +47,7 @@ from autobatch.frontend.syntax.sources import (
     is_user_function,
     source_of,
 )
-from autobatch.frontend.syntax.state_machines import continues, leaves, yields
+from autobatch.frontend.syntax.state_machines import continues, leaves, placed, yields
 from autobatch.frontend.types import values as v
 
 # ---- listed
@@ -326,10 +326,10 @@ def _inlined(s: LoweringState, node: ast.For, source: FunctionSource, inside: bo
             own = {n: x for n, x in own.items() if n in source.locals or n in (DONE, BROKEN)}
         writer = _GeneratorWriter(s, node, source, own, inside)
         block = writer.block(copy.deepcopy(source.body))
-        read = _placed(ast.Expr(ast.Name(own[BROKEN], ast.Load())), node)
+        read = placed(ast.Expr(ast.Name(own[BROKEN], ast.Load())), node)
         always = ast.Constant(True)
         around = ast.If(always, block, []) if inside else ast.While(always, [*block, ast.Break()], [])
-        text = _with(outer.node, node, [_placed(around, node), read])
+        text = _with(outer.node, node, [placed(around, node), read])
         whole = describe(text, outer.file, outer.name, outer.globals, outer.function)
         whole.places.update(writer.places)
         cache[key] = Inlined(block, whole, own)
@@ -346,11 +346,11 @@ def _with(function: ast.AST, node: ast.For, block: Body) -> ast.FunctionDef | as
     another pass, they stand in front of all, and whatever the function reads may be read behind them."""
     found = _replaced(function, node, block)
     if found is function and isinstance(function, ast.Lambda):
-        given = ast.FunctionDef("lambda", function.args, [_placed(ast.Return(function.body), node)], [])
-        return _with(_placed(given, node), node, block)
+        given = ast.FunctionDef("lambda", function.args, [placed(ast.Return(function.body), node)], [])
+        return _with(placed(given, node), node, block)
     if found is function and isinstance(function, ast.FunctionDef):
         names = sorted({n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)})
-        reads = _placed(ast.Expr(ast.Tuple([ast.Name(n, ast.Load()) for n in names], ast.Load())), node)
+        reads = placed(ast.Expr(ast.Tuple([ast.Name(n, ast.Load()) for n in names], ast.Load())), node)
         found = copy.copy(function)
         found.body = [*block, reads, *function.body]
     assert isinstance(found, ast.FunctionDef | ast.Lambda)
@@ -438,7 +438,7 @@ class _GeneratorWriter:
             return body
         name = ast.Name(f"turn in {self.source.name}", ast.Store())
         once = ast.For(name, ast.Tuple([ast.Constant(None)], ast.Load()), body, [])
-        return [_placed(once, self.loop), self.left(self.loop)]
+        return [placed(once, self.loop), self.left(self.loop)]
 
     def from_another(self, value: ast.expr, node: ast.stmt) -> list[ast.stmt]:
         """`yield from`: a loop over the other one."""
@@ -448,18 +448,11 @@ class _GeneratorWriter:
 
     def set(self, flag: str, node: ast.AST) -> ast.stmt:
         made = ast.Assign([ast.Name(self.own[flag], ast.Store())], ast.Constant(True))
-        return _placed(made, node)
+        return placed(made, node)
 
     def left(self, node: ast.AST) -> ast.stmt:
         """Leave the loop around where the generator is done."""
-        return _placed(ast.If(ast.Name(self.own[DONE], ast.Load()), [ast.Break()], []), node)
-
-
-def _placed(made: ast.stmt, node: ast.AST) -> ast.stmt:
-    for part in ast.walk(made):
-        if not hasattr(part, "lineno"):
-            ast.copy_location(part, node)
-    return made
+        return placed(ast.If(ast.Name(self.own[DONE], ast.Load()), [ast.Break()], []), node)
 
 
 def _broken(body: list[ast.stmt], writer: _GeneratorWriter) -> list[ast.stmt]:

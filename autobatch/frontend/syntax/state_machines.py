@@ -21,7 +21,7 @@ the others stand one behind another, in an order in which control runs forward. 
 between, all of them stand in a loop. (C# compiles its iterators so, JavaScript's regenerator its generators; blocks and
 their order: Aho, Lam, Sethi, Ullman: Compilers, 2nd edition, 8.4 and 9.6.)
 
-A class, not a text, is what a generator is that is kept, handed on, or run over in several places. One that a single
+A class, not a text, is what a generator is that is kept, passed, or run over in several places. One that a single
 loop runs over is cheaper as a part of that loop (`generators.py`).
 """
 
@@ -95,8 +95,8 @@ class _Recursive(ast.NodeTransformer):
                 spread = any(isinstance(x, ast.Starred) for x in node.args) or any(k.arg is None for k in node.keywords)
                 if spread or len(node.args) + len(node.keywords) != len(parameters(self.function)):
                     raise NotAMachine(node, "it calls itself without all of its arguments", "give all of them")
-                node.func = _like(_known(_Recursive), node)
-                node.keywords += [_like(ast.keyword(given, _get(name)), node) for name, given in self.captured.items()]
+                node.func = placed(_known(_Recursive), node)
+                node.keywords += [placed(ast.keyword(given, _get(name)), node) for name, given in self.captured.items()]
             case _:
                 pass
         return self.generic_visit(node)  # type: ignore[return-value]
@@ -288,7 +288,7 @@ class _StateMachine:
         value = given.value or ast.copy_location(ast.Constant(None), node)
         block.end = _Yield(value, behind, node)
         if isinstance(node, ast.Assign | ast.AugAssign):
-            node.value = _like(_field(SENT), given)
+            node.value = placed(_field(SENT), given)
             behind.body.append(node)
         return behind
 
@@ -299,9 +299,9 @@ class _StateMachine:
         item, other = f"<item {self.iterators}>", self.iterator()
         body: list[ast.stmt] = [ast.Expr(ast.Yield(ast.Name(item, ast.Load())))]
         loop = ast.For(ast.Name(item, ast.Store()), value, body, [])
-        behind = self.stepped(_like(loop, node), block, around)
+        behind = self.stepped(placed(loop, node), block, around)
         if isinstance(node, ast.Assign | ast.AugAssign):
-            node.value = _like(ast.Attribute(_field(other), RESULT, ast.Load()), node)
+            node.value = placed(ast.Attribute(_field(other), RESULT, ast.Load()), node)
             behind.body.append(node)
         return behind
 
@@ -330,16 +330,16 @@ class _StateMachine:
         items = self.iterator()
         self.iterators += 1
         begin = ast.Call(_known(iter), [node.iter], [])
-        block.body.append(_like(ast.Assign([_field(items, ast.Store())], begin), node.iter))
+        block.body.append(placed(ast.Assign([_field(items, ast.Store())], begin), node.iter))
         head, inside, behind = self.block(around), self.block(around), self.block(around)
         block.end = _Jump(head)
         item = f"{_NEXT}{items}>"  # one for each loop: its items may have a type of their own
         step = _set(item, ast.Call(_known(next), [_field(items)], []))
-        inside.body.append(_like(ast.Assign([node.target], _get(item)), node.target))
+        inside.body.append(placed(ast.Assign([node.target], _get(item)), node.target))
         ends = ast.ExceptHandler(_known(StopIteration), None, [_set(_MORE, ast.Constant(False))])
         tried = ast.Try([step], [ends], [], [])
-        head.body += [_like(x, node.iter) for x in (_set(_MORE, ast.Constant(True)), tried)]
-        head.end = _Branch(_like(ast.Name(_MORE, ast.Load()), node.iter), inside, left := self.block(around))
+        head.body += [placed(x, node.iter) for x in (_set(_MORE, ast.Constant(True)), tried)]
+        head.end = _Branch(placed(ast.Name(_MORE, ast.Load()), node.iter), inside, left := self.block(around))
         self.turns(node.body, inside, head, behind, around)
         _go_on(self.statements(node.orelse, left, around), behind)
         return behind
@@ -367,15 +367,15 @@ class _StateMachine:
     def matched(self, node: ast.Match, block: _BasicBlock, around: _Around) -> _BasicBlock:
         """Which case it is, then the case: as a number, so that patterns stand as they were written."""
         number, behind = f"<case {node.lineno}>", self.block(around)
-        block.body.append(_like(_set(number, ast.Constant(-1)), node))
+        block.body.append(placed(_set(number, ast.Constant(-1)), node))
         bodies = [case.body for case in node.cases]
         for k, case in enumerate(node.cases):
-            case.body = [_like(_set(number, ast.Constant(k)), node)]
+            case.body = [placed(_set(number, ast.Constant(k)), node)]
         block.body.append(node)
         for k, body in enumerate(bodies):
             test = ast.Compare(ast.Name(number, ast.Load()), [ast.Eq()], [ast.Constant(k)])
             then, orelse = self.block(around), self.block(around)
-            block.end = _Branch(_like(test, node), then, orelse)
+            block.end = _Branch(placed(test, node), then, orelse)
             _go_on(self.statements(body, then, around), behind)
             block = orelse
         block.end = _Jump(behind)
@@ -417,7 +417,7 @@ class _StateMachine:
 
     def method(self, name: str, given: Sequence[str], body: Sequence[ast.stmt]) -> ast.FunctionDef:
         arguments = ast.arguments([], [ast.arg(_SELF), *map(ast.arg, given)], None, [], [], None, [])
-        return _like(ast.FunctionDef(name, arguments, list(body), []), self.node)
+        return placed(ast.FunctionDef(name, arguments, list(body), []), self.node)
 
     def in_order(self, resumed: bool) -> list[_BasicBlock]:
         """The blocks that control reaches, in reverse postorder: where they form no cycle, every jump goes forward.
@@ -475,13 +475,13 @@ class _StateMachine:
             case _Jump(target=target):
                 return self.to(target)
             case _Branch(test=test, then=then, orelse=orelse):
-                return [_like(ast.If(test, self.to(then), self.to(orelse)), test)]
+                return [placed(ast.If(test, self.to(then), self.to(orelse)), test)]
             case _Yield(value=value, resumed=resumed, at=at):
                 keep = _put(STATE, ast.Constant(resumed.number))
-                return [_like(x, at) for x in (_set(_VALUE, value), keep, ast.Return(_get(_VALUE)))]
+                return [placed(x, at) for x in (_set(_VALUE, value), keep, ast.Return(_get(_VALUE)))]
             case _Return(value=value, at=at):
                 kept = [_put(RESULT, value)] if value is not None else []
-                return [_like(x, at) for x in (*kept, _set(_NOW, ast.Constant(ENDED)))]
+                return [placed(x, at) for x in (*kept, _set(_NOW, ast.Constant(ENDED)))]
             case _:
                 return [ast.Pass()]  # raised before
 
@@ -516,7 +516,7 @@ class _StateMachine:
         renamed = {(after[0], name): f"{MARK}{MARK}{name}" for name in kept}
         Renaming({x.node: x for x in after}, renamed).function(machine)
         AsFields(lambda _: _SELF).visit(machine)
-        _like(machine, self.node)
+        placed(machine, self.node)
 
 
 def _go_on(block: _BasicBlock | None, target: _BasicBlock) -> None:
@@ -604,11 +604,11 @@ def _bound(node: ast.stmt, kept: set[str]) -> list[ast.stmt]:
     match node:
         case ast.FunctionDef(name=name) if name in kept:
             node.name = _OWN + name
-            return [node, _like(_set(name, _get(node.name)), node)]
+            return [node, placed(_set(name, _get(node.name)), node)]
         case ast.AnnAssign(target=ast.Name(id=name), value=None) if name in kept:
-            return [_like(ast.Pass(), node)]
+            return [placed(ast.Pass(), node)]
         case ast.Nonlocal() | ast.Global():
-            return [_like(ast.Pass(), node)]
+            return [placed(ast.Pass(), node)]
         case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
             if not kept.isdisjoint((a.asname or a.name).split(".")[0] for a in aliases):
                 raise NotAMachine(node, "a generator imports a module", "import it at the top of the file")
@@ -616,8 +616,8 @@ def _bound(node: ast.stmt, kept: set[str]) -> list[ast.stmt]:
             for item in reversed(items):
                 if item.optional_vars is not None and not kept.isdisjoint(_names([item.optional_vars])):
                     place = f"{_OWN}{item.optional_vars.lineno} {item.optional_vars.col_offset}"
-                    node.body.insert(0, _like(ast.Assign([item.optional_vars], _get(place)), node))
-                    item.optional_vars = _like(_get(place, ast.Store()), node)
+                    node.body.insert(0, placed(ast.Assign([item.optional_vars], _get(place)), node))
+                    item.optional_vars = placed(_get(place, ast.Store()), node)
         case _:
             pass
     heads: Sequence[ast.AST] = [node] if not hasattr(node, "body") else list(_heads(node))
@@ -629,8 +629,8 @@ def _bound(node: ast.stmt, kept: set[str]) -> list[ast.stmt]:
     copied = _renamed(heads, held, node)
     if isinstance(node, ast.If):
         test = f"{_OWN}test {node.lineno} {node.col_offset}"
-        before = _like(_set(test, node.test), node)
-        node.test = _like(_get(test), node)
+        before = placed(_set(test, node.test), node)
+        node.test = placed(_get(test), node)
         return [before, *copied, node]
     if isinstance(node, ast.While):
         node.body[:0] = copied
@@ -674,13 +674,13 @@ def _renamed(nodes: Iterable[ast.AST], names: set[str], place: ast.AST) -> list[
         for attribute in ("id", "name", "rest"):
             if isinstance(name := getattr(part, attribute, None), str) and name in names:
                 setattr(part, attribute, _OWN + name)
-    return [_like(_set(name, _get(_OWN + name)), place) for name in sorted(names)]
+    return [placed(_set(name, _get(_OWN + name)), place) for name in sorted(names)]
 
 
 Placed = TypeVar("Placed", bound=ast.AST)
 
 
-def _like(made: Placed, node: ast.AST) -> Placed:
+def placed(made: Placed, node: ast.AST) -> Placed:
     """Give what was made the place of a node, but the parts that have one."""
     for part in ast.walk(made):
         if isinstance(part, ast.stmt | ast.expr | ast.arg | ast.ExceptHandler) and not hasattr(part, "lineno"):
